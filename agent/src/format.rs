@@ -1,0 +1,1 @@
+//! Options to a Decoder or Encoder: the one match on formats.

@@ -1,0 +1,7 @@
+//! One worker: drives the kernel on data shards, opens connectors, keeps segments and decisions,
+//! answers reads, obeys the hub.
+
+pub mod connector;
+pub mod error;
+pub mod format;
+pub mod link;

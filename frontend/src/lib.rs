@@ -1,0 +1,5 @@
+//! Every door: SQL over Postgres wire, YAML, REST. Text in, JobSpec and hub calls out.
+
+pub mod error;
+pub mod query;
+pub mod sql;

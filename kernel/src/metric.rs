@@ -1,0 +1,71 @@
+//! Plain counters of a chain, written by its loop (relaxed atomics, once a batch), read by reporters.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use weir_planner::id::TaskId;
+
+/// Counters of one chain instance.
+#[derive(Debug)]
+pub struct ChainMetrics {
+    /// One for each operator, head first.
+    pub tasks: Vec<TaskMetrics>,
+    /// Nanoseconds in steps that worked.
+    pub busy_ns: AtomicU64,
+    /// Nanoseconds between a step that was blocked and the next one.
+    pub blocked_ns: AtomicU64,
+    /// Splits of the head source; grows only when splits are discovered.
+    pub splits: parking_lot::RwLock<Vec<SplitMetrics>>,
+    /// Set by anything that an epoch would have to record; cleared by whoever opens one (EPO-7).
+    pub changed: AtomicBool,
+    /// End of stream has passed all of the chain.
+    pub ended: AtomicBool,
+}
+
+/// Counters of one task.
+#[derive(Debug)]
+pub struct TaskMetrics {
+    /// Which.
+    pub task: TaskId,
+    /// Rows in.
+    pub rows_in: AtomicU64,
+    /// Rows out.
+    pub rows_out: AtomicU64,
+    /// Bytes in.
+    pub bytes_in: AtomicU64,
+    /// Bytes out.
+    pub bytes_out: AtomicU64,
+    /// Rows late for all their windows.
+    pub rows_late: AtomicU64,
+    /// Evicted entries.
+    pub rows_evicted: AtomicU64,
+    /// Live entries.
+    pub state_rows: AtomicU64,
+    /// Live bytes.
+    pub state_bytes: AtomicU64,
+    /// Watermark last forwarded, ms; `i64::MIN` when none.
+    pub watermark_ms: AtomicI64,
+}
+
+/// Counters of one split.
+#[derive(Debug)]
+pub struct SplitMetrics {
+    /// Name.
+    pub name: String,
+    /// Rows read.
+    pub rows_in: AtomicU64,
+    /// Rows with a NULL event time.
+    pub rows_invalid: AtomicU64,
+    /// Records skipped as bad.
+    pub rows_error: AtomicU64,
+    /// Rows behind in a job without windows.
+    pub rows_late: AtomicU64,
+    /// Watermark of the split, ms; `i64::MIN` when none.
+    pub watermark_ms: AtomicI64,
+    /// Last event time, ms; `i64::MIN` when none.
+    pub last_event_ms: AtomicI64,
+    /// Left out of the minimum.
+    pub idle: AtomicBool,
+    /// Records behind the end, `u64::MAX` when not known.
+    pub lag: AtomicU64,
+    /// Next position, for people (byte, row or offset).
+    pub position: AtomicI64,
+}

@@ -1,0 +1,1 @@
+//! A plan as stable text, JSON and DOT (JOB-9).

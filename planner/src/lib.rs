@@ -1,0 +1,17 @@
+//! The language of jobs: what was asked, what will run, the ids, the messages, and the pure
+//! functions between them. No I/O, no clocks, no SQL, no engine.
+
+pub mod id;
+pub mod time;
+pub mod schema;
+pub mod expr;
+pub mod connector;
+pub mod spec;
+pub mod check;
+pub mod plan;
+pub mod compile;
+pub mod keygroup;
+pub mod epoch;
+pub mod protocol;
+pub mod explain;
+pub mod error;

@@ -1,0 +1,234 @@
+//! The JobPlan: chains, tasks, edges, key-group ranges and regions, with nothing left to decide.
+//! Only `compile` makes one; kernel and agent read it.
+
+use crate::connector::{DecodeColumn, Format, SinkOptions, SourceOptions};
+use crate::expr::{Aggregate, Expr};
+use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};
+use crate::schema::Schema;
+use crate::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, OnOverflow, Projection};
+use crate::time::TimeUnit;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// A whole job as it will run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobPlan {
+    /// The job.
+    pub job: JobId,
+    /// The version that it was compiled from.
+    pub version: JobVersion,
+    /// Number of key groups.
+    pub max_parallelism: u32,
+    /// Where cuts must be durable.
+    pub horizon: Horizon,
+    /// Pace of epochs.
+    pub checkpoint: Checkpoint,
+    /// Bytes in flight on the job's edges of one agent.
+    pub inflight_bytes: u64,
+    /// Limit on live state bytes of the job on one agent; over it the job fails.
+    pub state_bytes_max: Option<u64>,
+    /// Rows that the result table keeps at least.
+    pub result_retention_rows: u64,
+    /// Age after which result rows go.
+    pub result_retention_ms: Option<u64>,
+    /// In topological order; `ChainId` is the position.
+    pub chains: Vec<Chain>,
+    /// Between chains.
+    pub edges: Vec<PlanEdge>,
+    /// Connected components of the physical graph; `RegionId` is the position.
+    pub regions: Vec<Region>,
+}
+
+/// Operators that run in one loop, head first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// Position in the plan.
+    pub id: ChainId,
+    /// Number of subtasks.
+    pub parallelism: u32,
+    /// Not empty.
+    pub operators: Vec<PlanOperator>,
+}
+
+/// One operator with its output columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanOperator {
+    /// As in the spec.
+    pub id: OperatorId,
+    /// Columns of what it emits; of what it takes for a sink.
+    pub output: Schema,
+    /// What it does.
+    pub work: Work,
+}
+
+/// What a planned operator does: the closed list that kernel and agent match without a wildcard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Reads a connector.
+    Source(SourceWork),
+    /// Filters, then projects.
+    Map(MapWork),
+    /// Tumbling aggregate.
+    Window(WindowWork),
+    /// Passes all inputs on.
+    Union,
+    /// Writes a connector.
+    Sink(SinkWork),
+}
+
+/// A source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceWork {
+    /// Connector options.
+    pub options: SourceOptions,
+    /// Format of the bytes; `None` when the connector gives rows.
+    pub format: Option<Format>,
+    /// Every declared column, in declared order.
+    pub columns: Vec<DecodeColumn>,
+    /// Names of the declared columns that the job uses, in declared order: what is decoded and
+    /// emitted. Equals the operator's output columns.
+    pub used: Vec<String>,
+    /// Event time; `None` for processing time.
+    pub time: Option<TimeWork>,
+    /// Bad records.
+    pub on_error: ErrorPolicy,
+    /// Batching.
+    pub batch: Batch,
+    /// Every split ends by itself.
+    pub bounded: bool,
+}
+
+/// Event time of a source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimeWork {
+    /// Name of the time column, one of `used`.
+    pub column: String,
+    /// Unit when the column is an integer.
+    pub unit: TimeUnit,
+    /// Out-of-orderness bound.
+    pub bound_ms: i64,
+    /// 0 = never idle.
+    pub idle_timeout_ms: u64,
+    /// `None`: no guard.
+    pub max_future_ms: Option<u64>,
+    /// Judges rows of jobs without windows (EV-4).
+    pub allowed_lateness_ms: i64,
+}
+
+/// A map.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MapWork {
+    /// Boolean; only true passes.
+    pub filter: Option<Expr>,
+    /// `None`: all columns pass.
+    pub project: Option<Vec<Projection>>,
+}
+
+/// A tumbling window aggregate. Output: keys, `window_start`, `window_end` (TIMESTAMP(3)), aggregates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowWork {
+    /// Length.
+    pub size_ms: i64,
+    /// Shift.
+    pub offset_ms: i64,
+    /// Key columns of the input; may be empty.
+    pub keys: Vec<String>,
+    /// Output name and aggregate.
+    pub aggregates: Vec<(String, Aggregate)>,
+    /// Over the output columns.
+    pub having: Option<Expr>,
+    /// Lateness of the sources upstream: the largest of them.
+    pub allowed_lateness_ms: i64,
+    /// Live (window, key) entries a task; 0 = no bound.
+    pub keys_max: u64,
+    /// What happens at the bound.
+    pub on_overflow: OnOverflow,
+}
+
+/// A sink.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkWork {
+    /// Connector options.
+    pub options: SinkOptions,
+    /// Format of the bytes; `None` when the connector takes rows.
+    pub format: Option<Format>,
+    /// Promise.
+    pub delivery: Delivery,
+}
+
+/// Batches go from every subtask of `from` to subtasks of `to`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanEdge {
+    /// Producing chain; its last operator emits.
+    pub from: ChainId,
+    /// Consuming chain; its first operator takes.
+    pub to: ChainId,
+    /// How rows find their subtask.
+    pub routing: Routing,
+}
+
+/// How rows find their subtask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Routing {
+    /// Subtask i to subtask i.
+    Forward,
+    /// By key group of these columns of the producer's output.
+    Partitioned(Vec<String>),
+    /// Batch by batch in turn.
+    RoundRobin,
+    /// To every subtask.
+    Broadcast,
+}
+
+/// A connected component of the physical graph: the unit of alignment, decision and rollback (EPO-1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// Position in the plan.
+    pub id: RegionId,
+    /// Chain and subtask pairs, ascending.
+    pub members: Vec<(ChainId, u32)>,
+}
+
+impl JobPlan {
+    /// The chain called `id`.
+    pub fn chain(&self, id: ChainId) -> &Chain {
+        &self.chains[id.get() as usize]
+    }
+
+    /// Every task, in plan order: chains in order, operators head first, subtasks ascending.
+    pub fn tasks(&self) -> Vec<TaskId> {
+        let of_chain = |chain: &Chain| {
+            let one = |operator: &PlanOperator| {
+                let id = operator.id.clone();
+                (0..chain.parallelism).map(move |subtask| TaskId { operator: id.clone(), subtask }).collect::<Vec<_>>()
+            };
+            chain.operators.iter().flat_map(one).collect::<Vec<_>>()
+        };
+        self.chains.iter().flat_map(of_chain).collect()
+    }
+
+    /// Subtask pairs (producer, consumer) that an edge connects, ascending.
+    pub fn pairs(&self, edge: &PlanEdge) -> Vec<(u32, u32)> {
+        let (from, to) = (self.chain(edge.from).parallelism, self.chain(edge.to).parallelism);
+        match edge.routing {
+            Routing::Forward => (0..from).map(|i| (i, i)).collect(),
+            Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast => {
+                (0..from).flat_map(|i| (0..to).map(move |j| (i, j))).collect()
+            }
+        }
+    }
+}
+
+/// Key groups that subtask `subtask` of `parallelism` owns (PLAN-3), end exclusive.
+pub fn key_group_range(max_parallelism: u32, parallelism: u32, subtask: u32) -> Range<u32> {
+    let bound = |i: u32| (u64::from(i) * u64::from(max_parallelism) / u64::from(parallelism)) as u32;
+    bound(subtask)..bound(subtask + 1)
+}
+
+/// The subtask that owns a key group: the inverse of [`key_group_range`].
+pub fn key_group_owner(max_parallelism: u32, parallelism: u32, key_group: u32) -> u32 {
+    let guess = (u64::from(key_group) * u64::from(parallelism) / u64::from(max_parallelism)) as u32;
+    (guess..parallelism).find(|&i| key_group_range(max_parallelism, parallelism, i).contains(&key_group)).unwrap_or(guess)
+}

@@ -1,0 +1,2 @@
+//! Starts Weir: parse, run, exit code.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Naive recomputation of what Weir computes, sharing no code with it.
