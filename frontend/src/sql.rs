@@ -6,8 +6,9 @@
 
 use crate::error::Error;
 use crate::query::Reads;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use weir_hub::Hub;
 
@@ -43,6 +44,15 @@ pub enum Outcome {
 /// A parameter value of a prepared statement, decoded by the door from its declared or inferred type.
 pub type Parameter = datafusion::scalar::ScalarValue;
 
+/// What a statement takes and gives, for the extended protocol.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Type of each parameter `$1`, `$2`, …
+    pub parameters: Vec<DataType>,
+    /// Columns of the answer; `None` for a statement that gives no rows.
+    pub columns: Option<SchemaRef>,
+}
+
 /// Parses a text of one or more statements separated by `;`.
 ///
 /// Errors: `42601` with the position.
@@ -61,5 +71,21 @@ impl Statement {
     /// The whole text that was parsed.
     pub fn text(&self) -> &str {
         &self.text
+    }
+}
+
+impl Engine {
+    /// Does what a statement asks for.
+    ///
+    /// Cancel: safe to drop; a verb that the hub has taken is not undone.
+    pub fn run<'a>(&'a self, statement: &'a Statement, parameters: &'a [Parameter]) -> BoxFuture<'a, Result<Outcome, Error>> {
+        let _ = (statement, parameters);
+        Box::pin(async { Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet")) })
+    }
+
+    /// What a statement takes and gives, without running it.
+    pub fn describe(&self, statement: &Statement) -> Result<Described, Error> {
+        let _ = statement;
+        Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet"))
     }
 }
