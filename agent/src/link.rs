@@ -4,6 +4,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use weir_planner::protocol::{AgentRequest, HubResponse};
 
+/// An Arrow IPC stream in chunks; `Err` says why it broke off.
+pub type ReadStream = BoxStream<'static, Result<Bytes, String>>;
+
 /// The way to the hub. HTTP in `weir agent`; a direct call in `weir up`.
 #[async_trait::async_trait]
 pub trait Link: Send + Sync + 'static {
@@ -12,8 +15,15 @@ pub trait Link: Send + Sync + 'static {
     /// Cancel: safe to drop; the hub may or may not have acted.
     async fn call(&self, request: AgentRequest) -> Result<HubResponse, LinkError>;
 
-    /// Answers a read with an Arrow IPC stream, or with the reason why there is none.
-    async fn answer(&self, session: &str, read: u64, body: Result<BoxStream<'static, Bytes>, String>) -> Result<(), LinkError>;
+    /// Answers a read with an Arrow IPC stream, or with the reason why there is none. An `Err`
+    /// chunk ends the stream and must reach the reader as an error, never as a shorter answer.
+    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, String>) -> Result<(), LinkError>;
+
+    /// The hub lives in this process: it cannot be away without the agent, so the lease never
+    /// ends (AGT-4).
+    fn embedded(&self) -> bool {
+        false
+    }
 }
 
 /// The hub cannot be reached.
