@@ -1,5 +1,9 @@
 //! Typed scalar expressions and aggregates, as plans hold them, and their SQL text.
 
+mod text;
+
+pub use text::{Name, Quoted};
+
 use crate::schema::ColumnType;
 use crate::time::TimeUnit;
 use serde::{Deserialize, Serialize};
