@@ -1,13 +1,128 @@
 //! Spec to plan, the only producer (PLAN-1).
+//!
+//! The plan is a function of the spec alone: every list is built in the spec's order or in
+//! topological order with ties in the spec's order, so that equal specs give equal bytes.
 
+mod layout;
+mod work;
+
+use crate::check::check;
+use crate::check::columns::{of_operator, of_source, read_by_operator, united};
+use crate::check::graph::Graph;
 use crate::error::{Fault, Faults};
-use crate::plan::JobPlan;
-use crate::spec::{Horizon, JobSpec};
+use crate::plan::{Chain, JobPlan, PlanOperator};
+use crate::schema::Schema;
+use crate::spec::{Horizon, JobSpec, OperatorKind, Source};
+use std::collections::BTreeSet;
 
 /// Compiles a spec whose expressions are bound. `door` is the horizon where the spec names none.
 ///
 /// Errors: every fault that `check` finds.
 pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
-    let _ = (spec, door);
-    Err(Fault::new("not_built", "", "not built yet").into())
+    let faults = check(spec, door);
+    if !faults.is_empty() {
+        return Err(Faults(faults));
+    }
+    let graph = Graph::of(spec).ok_or_else(|| missed(spec, "its graph"))?;
+    let schemas = schemas(spec, &graph)?;
+    let upstream = graph.sources_upstream(spec);
+    let mut operators = Vec::with_capacity(spec.operators.len());
+    for (at, operator) in spec.operators.iter().enumerate() {
+        let lateness = upstream[at].iter().filter_map(|&source| source_of(spec, source)).map(|source| source.time.allowed_lateness_ms).max().unwrap_or(0);
+        let work = work::of(spec, at, &schemas[at], lateness).ok_or_else(|| missed(spec, operator.id.as_str()))?;
+        operators.push(Some(PlanOperator { id: operator.id.clone(), output: schemas[at].clone(), work }));
+    }
+    let layout = layout::of(spec, &graph, &schemas);
+    let chain = |members: &layout::Members| {
+        let operators = members.operators.iter().filter_map(|&at| operators[at].take()).collect();
+        Chain { id: members.id, parallelism: members.parallelism, operators }
+    };
+    let chains = layout.chains.iter().map(chain).collect();
+    Ok(JobPlan {
+        job: spec.id.clone(),
+        version: spec.version,
+        max_parallelism: spec.max_parallelism,
+        horizon: spec.horizon.unwrap_or(door),
+        checkpoint: spec.checkpoint.clone(),
+        inflight_bytes: spec.resources.inflight_bytes,
+        state_bytes_max: spec.state.max_bytes,
+        result_retention_rows: spec.result_retention_rows,
+        result_retention_ms: spec.result_retention_ms,
+        chains,
+        edges: layout.edges,
+        regions: layout.regions,
+    })
 }
+
+/// Something that `check` let through and `compile` cannot plan: a fault of Weir.
+fn missed(spec: &JobSpec, what: &str) -> Faults {
+    Fault::new("unplannable", "", format!("job '{}' passed its checks, but {what} cannot be planned", spec.id)).into()
+}
+
+fn source_of(spec: &JobSpec, operator: usize) -> Option<&Source> {
+    let id = &spec.operators.get(operator)?.id;
+    spec.sources.iter().find(|source| source.operator_id == *id)
+}
+
+/// What each operator emits, with sources narrowed to the columns that are used downstream.
+fn schemas(spec: &JobSpec, graph: &Graph) -> Result<Vec<Schema>, Faults> {
+    let used = used(spec, graph);
+    let mut schemas: Vec<Schema> = vec![Schema::default(); spec.operators.len()];
+    for &at in &graph.order {
+        let operator = &spec.operators[at];
+        let inputs: Vec<&Schema> = graph.producers(at).map(|from| &schemas[from]).collect();
+        let input = united(&inputs).map_err(|_| missed(spec, operator.id.as_str()))?;
+        let source = source_of(spec, at);
+        let mut output = of_operator(&operator.kind, source, &input).ok_or_else(|| missed(spec, operator.id.as_str()))?;
+        if let (OperatorKind::Source, Some(source)) = (&operator.kind, source) {
+            narrow(&mut output, source, used[at].as_ref());
+        }
+        schemas[at] = output;
+    }
+    Ok(schemas)
+}
+
+/// Keeps the used columns in declared order, always with the time column, and never none: a batch
+/// without columns has no length.
+fn narrow(output: &mut Schema, source: &Source, used: Option<&BTreeSet<String>>) {
+    let Some(used) = used else { return };
+    let time = source.time.timestamp_field.as_deref();
+    let whole = output.0.clone();
+    output.0.retain(|column| used.contains(&column.name) || time == Some(column.name.as_str()));
+    if output.0.is_empty() {
+        output.0.extend(whole.into_iter().take(1));
+    }
+}
+
+/// For each operator, which of its output columns are used; `None` for all. Where several inputs
+/// meet their columns must stay the same, so all of them are used there.
+fn used(spec: &JobSpec, graph: &Graph) -> Vec<Option<BTreeSet<String>>> {
+    let mut used: Vec<Option<BTreeSet<String>>> = vec![Some(BTreeSet::new()); spec.operators.len()];
+    for &at in graph.order.iter().rev() {
+        let kind = &spec.operators[at].kind;
+        let own = read_by_operator(kind);
+        let wanted = match kind {
+            _ if graph.inputs[at].len() > 1 => None,
+            OperatorKind::Sink | OperatorKind::Join(_) => None,
+            OperatorKind::Map(map) if !map.project.is_empty() => Some(own),
+            OperatorKind::Window(_) => Some(own),
+            OperatorKind::Source | OperatorKind::Union | OperatorKind::Map(_) => used[at].clone().map(|mut passed| {
+                passed.extend(own);
+                passed
+            }),
+        };
+        for from in graph.producers(at).collect::<Vec<_>>() {
+            used[from] = match (used[from].take(), &wanted) {
+                (Some(mut columns), Some(more)) => {
+                    columns.extend(more.iter().cloned());
+                    Some(columns)
+                }
+                (None, _) | (_, None) => None,
+            };
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Typed options of each source, sink and format, and the positions that sources resume from.
 
-use crate::schema::Column;
+use crate::schema::{Column, ColumnType};
+use crate::time::TimeUnit;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,28 @@ pub enum SourceOptions {
     Kafka(KafkaSource),
     /// An input that tests feed; bounded and empty outside of them.
     Memory(Memory),
+}
+
+impl SourceOptions {
+    /// The `input_type` word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            SourceOptions::Generate(_) => "generate",
+            SourceOptions::Values(_) => "values",
+            SourceOptions::File(_) => "file",
+            SourceOptions::Kafka(_) => "kafka",
+            SourceOptions::Memory(_) => "memory",
+        }
+    }
+
+    /// Whether every split ends by itself.
+    pub fn is_bounded(&self) -> bool {
+        match self {
+            SourceOptions::Generate(generate) => generate.rows.is_some(),
+            SourceOptions::Values(_) | SourceOptions::File(_) | SourceOptions::Memory(_) => true,
+            SourceOptions::Kafka(kafka) => kafka.bounded,
+        }
+    }
 }
 
 /// Options of `generate`.
@@ -71,6 +94,49 @@ pub enum NexmarkTable {
     Auction,
     /// Bids.
     Bid,
+}
+
+impl NexmarkTable {
+    /// The table's columns, in the benchmark's order; none is ever NULL.
+    pub fn columns(self) -> Vec<Column> {
+        const BIGINT: ColumnType = ColumnType::BigInt;
+        const TEXT: ColumnType = ColumnType::Text;
+        const TIME: ColumnType = ColumnType::Timestamp { unit: TimeUnit::Millisecond, zoned: false };
+        let columns: &[(&str, ColumnType)] = match self {
+            NexmarkTable::Person => &[
+                ("id", BIGINT),
+                ("name", TEXT),
+                ("email_address", TEXT),
+                ("credit_card", TEXT),
+                ("city", TEXT),
+                ("state", TEXT),
+                ("date_time", TIME),
+                ("extra", TEXT),
+            ],
+            NexmarkTable::Auction => &[
+                ("id", BIGINT),
+                ("item_name", TEXT),
+                ("description", TEXT),
+                ("initial_bid", BIGINT),
+                ("reserve", BIGINT),
+                ("date_time", TIME),
+                ("expires", TIME),
+                ("seller", BIGINT),
+                ("category", BIGINT),
+                ("extra", TEXT),
+            ],
+            NexmarkTable::Bid => &[
+                ("auction", BIGINT),
+                ("bidder", BIGINT),
+                ("price", BIGINT),
+                ("channel", TEXT),
+                ("url", TEXT),
+                ("date_time", TIME),
+                ("extra", TEXT),
+            ],
+        };
+        columns.iter().map(|&(name, ty)| Column { name: name.to_owned(), ty, nullable: false }).collect()
+    }
 }
 
 /// Options of `values`.
@@ -154,6 +220,19 @@ pub enum SinkOptions {
     Result(Nothing),
 }
 
+impl SinkOptions {
+    /// The `output_type` word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            SinkOptions::Stdout(_) => "stdout",
+            SinkOptions::Drop(_) => "drop",
+            SinkOptions::File(_) => "file",
+            SinkOptions::Kafka(_) => "kafka",
+            SinkOptions::Result(_) => "result",
+        }
+    }
+}
+
 /// No options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -196,6 +275,18 @@ pub enum Format {
     Parquet(Nothing),
     /// The bytes as they are: one column `value BYTEA`.
     Raw(Nothing),
+}
+
+impl Format {
+    /// The `type` word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Format::Json(_) => "json",
+            Format::Csv(_) => "csv",
+            Format::Parquet(_) => "parquet",
+            Format::Raw(_) => "raw",
+        }
+    }
 }
 
 /// Options of `json`.
@@ -264,7 +355,7 @@ pub struct DecodeColumn {
     pub column: Column,
     /// Unit of numeric timestamps, when declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timestamp_unit: Option<crate::time::TimeUnit>,
+    pub timestamp_unit: Option<TimeUnit>,
 }
 
 fn one() -> u64 {

@@ -1,0 +1,164 @@
+//! Columns through the graph: what each operator takes and gives.
+
+use crate::connector::{Format, GenerateKind, SourceOptions};
+use crate::expr::Expr;
+use crate::schema::{Column, ColumnType, META_TIMESTAMP, Schema};
+use crate::spec::{Map, OperatorKind, Source, SourceColumn, Window};
+use crate::time::TimeUnit;
+use std::collections::BTreeSet;
+
+/// Type of `window_start` and `window_end`.
+pub const WINDOW_TIME: ColumnType = ColumnType::Timestamp { unit: TimeUnit::Millisecond, zoned: false };
+
+/// The columns of a source as declared, or as its connector or format fixes them: Nexmark tables
+/// bring their own, a source without a format gives `value BYTEA` (JOB-6). Empty when they could
+/// only be known by connecting.
+pub fn of_source(source: &Source) -> Vec<SourceColumn> {
+    if !source.schema.is_empty() {
+        return source.schema.clone();
+    }
+    let plain = |column: Column| SourceColumn { name: column.name, ty: column.ty, not_null: !column.nullable, timestamp_unit: None };
+    match &source.config {
+        SourceOptions::Generate(generate) => match (generate.kind, generate.table) {
+            (GenerateKind::Nexmark, Some(table)) => table.columns().into_iter().map(plain).collect(),
+            (GenerateKind::Nexmark, None) | (GenerateKind::Template, _) => Vec::new(),
+        },
+        SourceOptions::Values(_) => Vec::new(),
+        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) => match &source.codec {
+            None | Some(Format::Raw(_)) => {
+                vec![SourceColumn { name: "value".to_owned(), ty: ColumnType::Bytea, not_null: false, timestamp_unit: None }]
+            }
+            Some(Format::Json(_) | Format::Csv(_) | Format::Parquet(_)) => Vec::new(),
+        },
+    }
+}
+
+/// The same as a schema.
+pub fn schema_of_source(source: &Source) -> Schema {
+    let column = |c: SourceColumn| Column { name: c.name, ty: c.ty, nullable: !c.not_null };
+    Schema(of_source(source).into_iter().map(column).collect())
+}
+
+/// What an operator gives for what it takes (of a sink: what it takes). `None` while an
+/// expression that decides about it is not bound, or for a key that `input` lacks.
+pub fn of_operator(kind: &OperatorKind, source: Option<&Source>, input: &Schema) -> Option<Schema> {
+    match kind {
+        OperatorKind::Source => source.map(schema_of_source),
+        OperatorKind::Map(map) => of_map(map, input),
+        OperatorKind::Window(window) => of_window(window, input),
+        OperatorKind::Join(_) => None,
+        OperatorKind::Union | OperatorKind::Sink => Some(input.clone()),
+    }
+}
+
+fn of_map(map: &Map, input: &Schema) -> Option<Schema> {
+    if map.project.is_empty() {
+        return Some(input.clone());
+    }
+    let column = |bound: &crate::spec::Projection| Column { name: bound.name.clone(), ty: bound.value.ty, nullable: bound.value.nullable };
+    map.project.iter().map(|expression| expression.bound.as_deref().map(column)).collect::<Option<Vec<_>>>().map(Schema)
+}
+
+fn of_window(window: &Window, input: &Schema) -> Option<Schema> {
+    let key = |name: &String| input.index_of(name).and_then(|at| input.0.get(at)).cloned();
+    let mut columns = window.keys.iter().map(key).collect::<Option<Vec<_>>>()?;
+    for name in ["window_start", "window_end"] {
+        columns.push(Column { name: name.to_owned(), ty: WINDOW_TIME, nullable: false });
+    }
+    for aggregate in &window.aggregates {
+        let bound = aggregate.expr.bound.as_deref()?;
+        columns.push(Column { name: aggregate.name.clone(), ty: bound.ty, nullable: bound.nullable });
+    }
+    Some(Schema(columns))
+}
+
+/// Adds the names of the input columns that an expression reads; the row's event time, which
+/// travels beside the columns, is not among them.
+pub fn read_by(expr: &Expr, names: &mut BTreeSet<String>) {
+    match expr {
+        Expr::Column(name) => {
+            if name != META_TIMESTAMP {
+                names.insert(name.clone());
+            }
+        }
+        Expr::Literal(_) => {}
+        Expr::Binary { left, right, .. } => {
+            read_by(left, names);
+            read_by(right, names);
+        }
+        Expr::Not(expr) | Expr::Negate(expr) | Expr::IsNull { expr, .. } | Expr::IsBoolean { expr, .. } | Expr::Cast { expr, .. } => read_by(expr, names),
+        Expr::Case { operand, branches, otherwise } => {
+            for expr in operand.iter().chain(otherwise) {
+                read_by(expr, names);
+            }
+            for (when, then) in branches {
+                read_by(when, names);
+                read_by(then, names);
+            }
+        }
+        Expr::Like { expr, pattern, .. } => {
+            read_by(expr, names);
+            read_by(pattern, names);
+        }
+        Expr::InList { expr, list, .. } => {
+            read_by(expr, names);
+            for item in list {
+                read_by(item, names);
+            }
+        }
+        Expr::Function { args, .. } => {
+            for arg in args {
+                read_by(arg, names);
+            }
+        }
+    }
+}
+
+/// Input columns that an operator itself reads (a sink reads all that it gets, which is not said here).
+pub fn read_by_operator(kind: &OperatorKind) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    match kind {
+        OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Union | OperatorKind::Sink => {}
+        OperatorKind::Map(map) => {
+            for typed in map.filter.iter().filter_map(|filter| filter.bound.as_deref()) {
+                read_by(&typed.expr, &mut names);
+            }
+            for projection in map.project.iter().filter_map(|project| project.bound.as_deref()) {
+                read_by(&projection.value.expr, &mut names);
+            }
+        }
+        OperatorKind::Window(window) => {
+            names.extend(window.keys.iter().cloned());
+            for aggregate in window.aggregates.iter().filter_map(|aggregate| aggregate.expr.bound.as_deref()) {
+                for argument in &aggregate.argument {
+                    read_by(&argument.expr, &mut names);
+                }
+                for filter in &aggregate.filter {
+                    read_by(filter, &mut names);
+                }
+            }
+        }
+    }
+    names
+}
+
+/// One schema for all inputs of an operator: the same names and types in the same order; a column
+/// may be NULL where it may be in any of them.
+///
+/// Errors: what differs, as text, with the position of the input that differs from the first.
+pub fn united(inputs: &[&Schema]) -> Result<Schema, (usize, String)> {
+    let Some((first, rest)) = inputs.split_first() else { return Ok(Schema::default()) };
+    let mut united = (*first).clone();
+    for (at, other) in rest.iter().enumerate() {
+        if other.0.len() != united.0.len() {
+            return Err((at + 1, format!("{} columns instead of {}", other.0.len(), united.0.len())));
+        }
+        for (mine, theirs) in united.0.iter_mut().zip(&other.0) {
+            if mine.name != theirs.name || mine.ty != theirs.ty {
+                return Err((at + 1, format!("'{} {}' where the first has '{} {}'", theirs.name, theirs.ty, mine.name, mine.ty)));
+            }
+            mine.nullable |= theirs.nullable;
+        }
+    }
+    Ok(united)
+}

@@ -1,0 +1,209 @@
+//! The shape of a job: who feeds whom, in which order, and the rules on it (JOB-4, JOB-5).
+
+use crate::error::Fault;
+use crate::id::OperatorId;
+use crate::spec::{JobSpec, OperatorKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The edges of a spec by operator position. Made only where every edge names known operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    /// For each operator, positions in `edges` of what comes in, in the spec's order.
+    pub inputs: Vec<Vec<usize>>,
+    /// For each operator, positions in `edges` of what goes out, in the spec's order.
+    pub outputs: Vec<Vec<usize>>,
+    /// For each edge, positions of producer and consumer in `operators`.
+    pub ends: Vec<(usize, usize)>,
+    /// Operators so that producers come before consumers; ties as in the spec.
+    pub order: Vec<usize>,
+}
+
+impl Graph {
+    /// The graph of a spec; `None` where an edge names an unknown operator or edges form a cycle.
+    pub fn of(spec: &JobSpec) -> Option<Graph> {
+        let places = positions(spec);
+        let place = |id: &OperatorId| places.get(id).copied();
+        let ends = spec.edges.iter().map(|edge| Some((place(&edge.from)?, place(&edge.to)?))).collect::<Option<Vec<_>>>()?;
+        let count = spec.operators.len();
+        let (mut inputs, mut outputs) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for (edge, &(from, to)) in ends.iter().enumerate() {
+            outputs[from].push(edge);
+            inputs[to].push(edge);
+        }
+        let mut missing: Vec<usize> = inputs.iter().map(Vec::len).collect();
+        let mut ready: BTreeSet<usize> = (0..count).filter(|&operator| missing[operator] == 0).collect();
+        let mut order = Vec::with_capacity(count);
+        while let Some(operator) = ready.pop_first() {
+            order.push(operator);
+            for &edge in &outputs[operator] {
+                let (_, to) = ends[edge];
+                missing[to] -= 1;
+                if missing[to] == 0 {
+                    ready.insert(to);
+                }
+            }
+        }
+        (order.len() == count).then_some(Graph { inputs, outputs, ends, order })
+    }
+
+    /// Operators that feed `operator`, in the order of its edges.
+    pub fn producers(&self, operator: usize) -> impl Iterator<Item = usize> + '_ {
+        self.inputs[operator].iter().map(|&edge| self.ends[edge].0)
+    }
+
+    /// Operators that `operator` feeds, in the order of its edges.
+    pub fn consumers(&self, operator: usize) -> impl Iterator<Item = usize> + '_ {
+        self.outputs[operator].iter().map(|&edge| self.ends[edge].1)
+    }
+
+    /// For each operator, the positions of the source operators upstream of it (itself included).
+    pub fn sources_upstream(&self, spec: &JobSpec) -> Vec<BTreeSet<usize>> {
+        let mut upstream = vec![BTreeSet::new(); self.inputs.len()];
+        for &operator in &self.order {
+            let mut all: BTreeSet<usize> = self.producers(operator).flat_map(|from| upstream[from].iter().copied().collect::<Vec<_>>()).collect();
+            if matches!(spec.operators[operator].kind, OperatorKind::Source) {
+                all.insert(operator);
+            }
+            upstream[operator] = all;
+        }
+        upstream
+    }
+}
+
+fn positions(spec: &JobSpec) -> BTreeMap<&OperatorId, usize> {
+    let mut places = BTreeMap::new();
+    for (place, operator) in spec.operators.iter().enumerate() {
+        places.entry(&operator.id).or_insert(place);
+    }
+    places
+}
+
+/// Rules on operators and edges that need no schema.
+pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    unique_ids(spec, faults);
+    edges(spec, faults);
+    joins(spec, faults);
+    let places = positions(spec);
+    let known = spec.edges.iter().all(|edge| places.contains_key(&edge.from) && places.contains_key(&edge.to));
+    match Graph::of(spec) {
+        Some(graph) => reach(spec, &graph, faults),
+        None if known => cycle(spec, faults),
+        None => {}
+    }
+}
+
+fn unique_ids(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    let mut seen = BTreeSet::new();
+    for (i, operator) in spec.operators.iter().enumerate() {
+        if !seen.insert(&operator.id) {
+            let message = format!("operator id '{}' is used more than once", operator.id);
+            faults.push(Fault::new("duplicate_operator", format!("operators[{i}].id"), message).with_hint("give each operator its own id"));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (i, edge) in spec.edges.iter().enumerate() {
+        if !seen.insert(&edge.id) {
+            let message = format!("edge id '{}' is used more than once", edge.id);
+            faults.push(Fault::new("duplicate_edge_id", format!("edges[{i}].id"), message).with_hint("give each edge its own id"));
+        }
+    }
+}
+
+fn edges(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    let places = positions(spec);
+    let mut pairs = BTreeMap::new();
+    for (i, edge) in spec.edges.iter().enumerate() {
+        for (field, id) in [("from", &edge.from), ("to", &edge.to)] {
+            if !places.contains_key(id) {
+                let known: Vec<&str> = spec.operators.iter().map(|o| o.id.as_str()).collect();
+                let message = format!("edge '{}' names the unknown operator '{id}'", edge.id);
+                faults.push(Fault::new("unknown_operator", format!("edges[{i}].{field}"), message).with_hint(format!("known operators: {}", known.join(", "))));
+            }
+        }
+        if edge.from == edge.to {
+            let message = format!("edge '{}' leads from operator '{}' to itself", edge.id, edge.from);
+            faults.push(Fault::new("self_loop", format!("edges[{i}]"), message));
+        } else if let Some(first) = pairs.insert((&edge.from, &edge.to), &edge.id) {
+            let message = format!("edges '{first}' and '{}' both lead from '{}' to '{}'", edge.id, edge.from, edge.to);
+            faults.push(Fault::new("duplicate_edge", format!("edges[{i}]"), message).with_hint("remove one of them"));
+        }
+        let kind = |id: &OperatorId| places.get(id).map(|&place| &spec.operators[place].kind);
+        if let Some(OperatorKind::Sink) = kind(&edge.from) {
+            let message = format!("edge '{}' leads out of the sink '{}'", edge.id, edge.from);
+            faults.push(Fault::new("edge_out_of_sink", format!("edges[{i}].from"), message));
+        }
+        if let Some(OperatorKind::Source) = kind(&edge.to) {
+            let message = format!("edge '{}' leads into the source '{}'", edge.id, edge.to);
+            faults.push(Fault::new("edge_into_source", format!("edges[{i}].to"), message));
+        }
+        if edge.partitioned && edge.broadcast {
+            let message = format!("edge '{}' is both partitioned and broadcast", edge.id);
+            faults.push(Fault::new("edge_routing", format!("edges[{i}].broadcast"), message).with_hint("keep one of them"));
+        }
+        if let (true, Some(OperatorKind::Window(window))) = (edge.broadcast, kind(&edge.to)) {
+            let why = if window.keys.is_empty() { "would count every row once a subtask" } else { "is partitioned by the window's keys" };
+            let message = format!("edge '{}' into the window '{}' cannot be broadcast: it {why}", edge.id, edge.to);
+            faults.push(Fault::new("edge_routing", format!("edges[{i}].broadcast"), message).with_hint("leave broadcast out"));
+        }
+    }
+}
+
+fn joins(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    for (i, operator) in spec.operators.iter().enumerate() {
+        let OperatorKind::Join(join) = &operator.kind else { continue };
+        let inbound: Vec<&str> = spec.edges.iter().filter(|edge| edge.to == operator.id).map(|edge| edge.from.as_str()).collect();
+        if inbound.len() != 2 {
+            let message = format!("join '{}' has {} inbound edges, it needs exactly two", operator.id, inbound.len());
+            faults.push(Fault::new("join_inputs", format!("operators[{i}]"), message));
+        }
+        for (field, side) in [("left_from", &join.left_from), ("right_from", &join.right_from)] {
+            if !inbound.contains(&side.as_str()) {
+                let message = format!("join '{}' names '{side}' as {field}, but no edge leads from there to it", operator.id);
+                faults.push(Fault::new("join_side", format!("operators[{i}].config.{field}"), message));
+            }
+        }
+        if join.left_from == join.right_from {
+            let message = format!("join '{}' names '{}' as both sides", operator.id, join.left_from);
+            faults.push(Fault::new("join_side", format!("operators[{i}].config.right_from"), message));
+        }
+    }
+}
+
+fn cycle(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    // Drop operators that lead nowhere or come from nowhere until only cycles are left.
+    let mut left: BTreeSet<&OperatorId> = spec.operators.iter().map(|operator| &operator.id).collect();
+    loop {
+        let inside = |id: &&OperatorId| {
+            spec.edges.iter().any(|e| e.to == **id && left.contains(&e.from)) && spec.edges.iter().any(|e| e.from == **id && left.contains(&e.to))
+        };
+        let next: BTreeSet<&OperatorId> = left.iter().copied().filter(|id| inside(id)).collect();
+        if next.len() == left.len() {
+            break;
+        }
+        left = next;
+    }
+    let names: Vec<&str> = spec.operators.iter().filter(|o| left.contains(&o.id)).map(|o| o.id.as_str()).collect();
+    faults.push(Fault::new("cycle", "edges", format!("the edges form a cycle through {}", names.join(", "))).with_hint("a job's graph must be acyclic: remove one edge of the cycle"));
+}
+
+fn reach(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
+    let count = spec.operators.len();
+    let (mut fed, mut drained) = (vec![false; count], vec![false; count]);
+    for &operator in &graph.order {
+        fed[operator] = matches!(spec.operators[operator].kind, OperatorKind::Source) || graph.producers(operator).any(|from| fed[from]);
+    }
+    for &operator in graph.order.iter().rev() {
+        drained[operator] = matches!(spec.operators[operator].kind, OperatorKind::Sink) || graph.consumers(operator).any(|to| drained[to]);
+    }
+    for (i, operator) in spec.operators.iter().enumerate() {
+        let (id, kind) = (&operator.id, operator.kind.name());
+        if !fed[i] {
+            let message = format!("{kind} '{id}' is not reached from any source");
+            faults.push(Fault::new("not_reached", format!("operators[{i}]"), message).with_hint(format!("add an edge that leads to '{id}', or remove it")));
+        }
+        if !drained[i] {
+            let message = format!("{kind} '{id}' does not reach any sink");
+            faults.push(Fault::new("no_sink", format!("operators[{i}]"), message).with_hint(format!("add an edge that leads from '{id}', or remove it")));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Rules on map, window, join and union.
+
+use super::{COLUMNS_MAX, declared_names, duration, not_available, out_of_range, reads, unknown_column};
+use crate::error::Fault;
+use crate::expr::{Aggregate, Typed};
+use crate::schema::{ColumnType, Schema};
+use crate::spec::{Expression, JobSpec, Map, OperatorKind, Trigger, Window, WindowShape};
+
+/// Rules that need no schema.
+pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    for (i, operator) in spec.operators.iter().enumerate() {
+        let (id, path) = (operator.id.as_str(), format!("operators[{i}].config"));
+        match &operator.kind {
+            OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => {}
+            OperatorKind::Map(map) => check_map(id, &path, map, faults),
+            OperatorKind::Window(window) => check_window(id, &path, window, faults),
+            OperatorKind::Join(_) => {
+                let hint = "window and union work today; run the two sides as jobs of their own until joins are there";
+                faults.push(not_available(format!("operators[{i}].kind"), &format!("the join '{id}'"), hint));
+            }
+        }
+    }
+}
+
+/// Rules on the columns that an operator takes and gives.
+pub(super) fn columns(spec: &JobSpec, at: usize, input: &Schema, faults: &mut Vec<Fault>) {
+    let operator = &spec.operators[at];
+    let (id, path) = (operator.id.as_str(), format!("operators[{at}].config"));
+    match &operator.kind {
+        OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
+        OperatorKind::Map(map) => {
+            let what = format!("map '{id}'");
+            if let Some(bound) = map.filter.as_ref().and_then(|filter| filter.bound.as_deref()) {
+                reads(&format!("{path}.filter"), &what, &bound.expr, input, faults);
+            }
+            for (j, projection) in map.project.iter().enumerate() {
+                if let Some(bound) = projection.bound.as_deref() {
+                    reads(&format!("{path}.project[{j}]"), &what, &bound.value.expr, input, faults);
+                }
+            }
+        }
+        OperatorKind::Window(window) => {
+            let what = format!("window '{id}'");
+            for (j, key) in window.keys.iter().enumerate() {
+                if input.index_of(key).is_none() {
+                    faults.push(unknown_column(format!("{path}.keys[{j}]"), &what, key, input));
+                }
+            }
+            for (j, aggregate) in window.aggregates.iter().enumerate() {
+                let Some(bound) = aggregate.expr.bound.as_deref() else { continue };
+                for argument in &bound.argument {
+                    reads(&format!("{path}.aggregates[{j}].expr"), &what, &argument.expr, input, faults);
+                }
+                for filter in &bound.filter {
+                    reads(&format!("{path}.aggregates[{j}].filter"), &what, filter, input, faults);
+                }
+            }
+            if let Some(bound) = window.having.as_ref().and_then(|having| having.bound.as_deref())
+                && let Some(output) = super::of_operator(&operator.kind, None, input)
+            {
+                reads(&format!("{path}.having"), &what, &bound.expr, &output, faults);
+            }
+        }
+    }
+}
+
+fn unbound<T: Clone>(path: &str, expression: &Expression<T>, faults: &mut Vec<Fault>) {
+    if expression.bound.is_none() {
+        let message = format!("the expression '{}' was not bound to its input", expression.sql.escape_debug());
+        faults.push(Fault::new("unbound", path, message).with_hint("this is a fault of Weir, not of the job: please report it"));
+    }
+}
+
+fn condition(path: &str, what: &str, expression: &Expression<Typed>, faults: &mut Vec<Fault>) {
+    unbound(path, expression, faults);
+    if let Some(bound) = expression.bound.as_deref()
+        && bound.ty != ColumnType::Boolean
+    {
+        let message = format!("{what} is '{}', which gives {}, not BOOLEAN", expression.sql.escape_debug(), bound.ty);
+        faults.push(Fault::new("not_boolean", path, message).with_hint("write a comparison"));
+    }
+}
+
+fn check_map(id: &str, path: &str, map: &Map, faults: &mut Vec<Fault>) {
+    if let Some(filter) = &map.filter {
+        condition(&format!("{path}.filter"), &format!("the filter of map '{id}'"), filter, faults);
+    }
+    for (j, projection) in map.project.iter().enumerate() {
+        unbound(&format!("{path}.project[{j}]"), projection, faults);
+    }
+    if map.project.len() > COLUMNS_MAX {
+        let message = format!("map '{id}' has more than {COLUMNS_MAX} columns");
+        faults.push(Fault::new("too_many_columns", format!("{path}.project"), message));
+        return;
+    }
+    let names = map.project.iter().enumerate().filter_map(|(j, p)| Some((format!("{path}.project[{j}]"), p.bound.as_deref()?.name.as_str())));
+    declared_names(&format!("map '{id}'"), names, &[], faults);
+}
+
+fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) {
+    shape(id, path, &window.window, faults);
+    if window.keys.is_empty() && window.aggregates.is_empty() {
+        let message = format!("window '{id}' has neither keys nor aggregates");
+        faults.push(Fault::new("empty_window", path, message).with_hint("add an aggregate, such as {expr: count(*), as: n}"));
+    }
+    let keys = window.keys.iter().enumerate().map(|(j, key)| (format!("{path}.keys[{j}]"), key.as_str()));
+    let aggregates = window.aggregates.iter().enumerate().map(|(j, aggregate)| (format!("{path}.aggregates[{j}].as"), aggregate.name.as_str()));
+    declared_names(&format!("window '{id}'"), keys.chain(aggregates), &["window_start", "window_end"], faults);
+    for (j, aggregate) in window.aggregates.iter().enumerate() {
+        unbound(&format!("{path}.aggregates[{j}].expr"), &aggregate.expr, faults);
+        if let (Some(filter), Some(Aggregate { filter: None, .. })) = (&aggregate.filter, aggregate.expr.bound.as_deref()) {
+            let message = format!("the filter '{}' was not bound to its input", filter.escape_debug());
+            faults.push(Fault::new("unbound", format!("{path}.aggregates[{j}].filter"), message).with_hint("this is a fault of Weir, not of the job: please report it"));
+        }
+    }
+    if let Some(having) = &window.having {
+        condition(&format!("{path}.having"), &format!("having of window '{id}'"), having, faults);
+    }
+    if window.trigger == Trigger::ProcessingTime {
+        faults.push(not_available(format!("{path}.trigger"), "trigger 'processing_time'", "leave trigger at watermark: a window fires when event time passes its end"));
+    } else if window.trigger_interval_ms.is_some() {
+        let message = format!("window '{id}' has a trigger_interval_ms, but trigger is watermark");
+        faults.push(Fault::new("trigger_interval", format!("{path}.trigger_interval_ms"), message).with_hint("leave trigger_interval_ms out"));
+    }
+    if window.emit_empty.is_some() {
+        faults.push(not_available(format!("{path}.emit_empty"), "emit_empty", "leave it out: windows without rows give no rows"));
+    }
+}
+
+fn shape(id: &str, path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
+    let works = "tumbling windows work today: {tumbling: {size_ms: 60000}}";
+    let path = format!("{path}.window");
+    match shape {
+        WindowShape::Tumbling(tumbling) => {
+            let path = format!("{path}.tumbling");
+            duration(format!("{path}.size_ms"), "size_ms", tumbling.size_ms, 1, faults);
+            if !(-super::DURATION_MS_MAX..=super::DURATION_MS_MAX).contains(&tumbling.offset_ms) {
+                faults.push(out_of_range(format!("{path}.offset_ms"), "offset_ms", format!("{} ms", tumbling.offset_ms), "within 100 years"));
+            }
+            if tumbling.timezone.is_some() {
+                faults.push(not_available(format!("{path}.timezone"), "a timezone for windows", "leave it out: windows are cut in UTC, shifted by offset_ms"));
+            }
+        }
+        WindowShape::Sliding(sliding) => {
+            duration(format!("{path}.sliding.size_ms"), "size_ms", sliding.size_ms, 1, faults);
+            duration(format!("{path}.sliding.slide_ms"), "slide_ms", sliding.slide_ms, 1, faults);
+            faults.push(not_available(path, &format!("the sliding window '{id}'"), works));
+        }
+        WindowShape::Session(session) => {
+            duration(format!("{path}.session.gap_ms"), "gap_ms", session.gap_ms, 1, faults);
+            faults.push(not_available(path, &format!("the session window '{id}'"), works));
+        }
+        WindowShape::Cumulate(cumulate) => {
+            duration(format!("{path}.cumulate.max_size_ms"), "max_size_ms", cumulate.max_size_ms, 1, faults);
+            duration(format!("{path}.cumulate.step_ms"), "step_ms", cumulate.step_ms, 1, faults);
+            faults.push(not_available(path, &format!("the cumulate window '{id}'"), works));
+        }
+    }
+}

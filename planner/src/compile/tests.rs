@@ -1,0 +1,1 @@
+//! Whole plans of small jobs, and properties of all plans.

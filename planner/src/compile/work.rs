@@ -1,0 +1,119 @@
+//! What each operator of a plan does.
+
+use super::{of_source, source_of};
+use crate::connector::{DecodeColumn, Format, GenerateKind, Json, SinkOptions, SourceOptions};
+use crate::expr::Typed;
+use crate::plan::{MapWork, SinkWork, SourceWork, TimeWork, WindowWork, Work};
+use crate::schema::{Column, ColumnType, Schema};
+use crate::spec::{Expression, JobSpec, Map, OperatorKind, Sink, Source, TimeMode, Window, WindowShape};
+use crate::time::TimeUnit;
+
+/// How far ahead of the wall clock a row of an unbounded source may push the watermark, unless the spec says (EV-9).
+const MAX_FUTURE_MS: u64 = 86_400_000;
+
+/// The work of the operator at `at`, which emits `output`. `None` where `check` would have refused.
+pub(super) fn of(spec: &JobSpec, at: usize, output: &Schema, lateness_ms: i64) -> Option<Work> {
+    let operator = spec.operators.get(at)?;
+    Some(match &operator.kind {
+        OperatorKind::Source => Work::Source(of_source_entry(source_of(spec, at)?, output)),
+        OperatorKind::Map(map) => Work::Map(of_map(map)?),
+        OperatorKind::Window(window) => Work::Window(of_window(window, lateness_ms)?),
+        OperatorKind::Join(_) => return None,
+        OperatorKind::Union => Work::Union,
+        OperatorKind::Sink => Work::Sink(of_sink(spec.sinks.iter().find(|sink| sink.operator_id == operator.id)?)),
+    })
+}
+
+fn of_source_entry(source: &Source, output: &Schema) -> SourceWork {
+    let columns = of_source(source).into_iter().map(|declared| {
+        let timed = matches!(declared.ty, ColumnType::Timestamp { .. });
+        let unit = declared.timestamp_unit.or(source.timestamp_unit.filter(|_| timed));
+        DecodeColumn { column: Column { name: declared.name, ty: declared.ty, nullable: !declared.not_null }, timestamp_unit: unit }
+    });
+    SourceWork {
+        options: source.config.clone(),
+        format: format_of(source),
+        columns: columns.collect(),
+        used: output.0.iter().map(|column| column.name.clone()).collect(),
+        time: time_of(source),
+        on_error: source.on_error.policy,
+        batch: source.batch.clone(),
+        bounded: source.config.is_bounded(),
+    }
+}
+
+fn format_of(source: &Source) -> Option<Format> {
+    let given = source.codec.clone();
+    let json = Format::Json(Json::default());
+    match &source.config {
+        SourceOptions::Generate(generate) => match generate.kind {
+            GenerateKind::Template => Some(given.unwrap_or(json)),
+            GenerateKind::Nexmark => None,
+        },
+        SourceOptions::Values(_) => None,
+        SourceOptions::Memory(_) if !source.schema.is_empty() => Some(given.unwrap_or(json)),
+        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) => Some(given.unwrap_or(Format::Raw(crate::connector::Nothing {}))),
+    }
+}
+
+fn time_of(source: &Source) -> Option<TimeWork> {
+    let time = &source.time;
+    match time.mode {
+        TimeMode::ProcessingTime => None,
+        TimeMode::EventTime => {
+            let (column, watermark) = (time.timestamp_field.clone()?, time.watermark.as_ref()?);
+            let declared = of_source(source).into_iter().find(|declared| declared.name == column)?;
+            let unit = match declared.ty {
+                ColumnType::Timestamp { unit, .. } => unit,
+                _ => declared.timestamp_unit.or(source.timestamp_unit).unwrap_or(TimeUnit::Millisecond),
+            };
+            let guard = watermark.max_future_ms.or_else(|| (!source.config.is_bounded()).then_some(MAX_FUTURE_MS));
+            Some(TimeWork {
+                column,
+                unit,
+                bound_ms: watermark.out_of_orderness_ms,
+                idle_timeout_ms: watermark.idle_timeout_ms,
+                max_future_ms: guard,
+                allowed_lateness_ms: time.allowed_lateness_ms,
+            })
+        }
+    }
+}
+
+fn scalar(expression: Option<&Expression<Typed>>) -> Option<Option<crate::expr::Expr>> {
+    match expression {
+        None => Some(None),
+        Some(expression) => expression.bound.as_deref().map(|typed| Some(typed.expr.clone())),
+    }
+}
+
+fn of_map(map: &Map) -> Option<MapWork> {
+    let project = map.project.iter().map(|expression| expression.bound.as_deref().cloned()).collect::<Option<Vec<_>>>()?;
+    Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project) })
+}
+
+fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
+    let (size_ms, offset_ms) = match &window.window {
+        WindowShape::Tumbling(tumbling) => (tumbling.size_ms, tumbling.offset_ms),
+        WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => return None,
+    };
+    let aggregates = window.aggregates.iter().map(|a| Some((a.name.clone(), a.expr.bound.as_deref()?.clone()))).collect::<Option<Vec<_>>>()?;
+    Some(WindowWork {
+        size_ms,
+        offset_ms,
+        keys: window.keys.clone(),
+        aggregates,
+        having: scalar(window.having.as_ref())?,
+        allowed_lateness_ms: lateness_ms,
+        keys_max: window.max_buffered_keys,
+        on_overflow: window.on_overflow,
+    })
+}
+
+fn of_sink(sink: &Sink) -> SinkWork {
+    let format = match &sink.config {
+        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) => Some(sink.codec.clone().unwrap_or(Format::Json(Json::default()))),
+        SinkOptions::Drop(_) | SinkOptions::Result(_) => None,
+    };
+    SinkWork { options: sink.config.clone(), format, delivery: sink.delivery }
+}
