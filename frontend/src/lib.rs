@@ -1,5 +1,6 @@
 //! Every door: SQL over Postgres wire, YAML, REST. Text in, JobSpec and hub calls out.
 
 pub mod error;
+pub mod options;
 pub mod query;
 pub mod sql;
