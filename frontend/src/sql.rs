@@ -5,20 +5,23 @@
 //! [`crate::query`]; `CREATE JOB` is lowered to a JobSpec and handed to the hub.
 
 use crate::error::Error;
-use crate::query::Reads;
+use crate::query::{Queries, Reads, SessionFacts};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use weir_hub::Hub;
+use weir_planner::connector::ConnectorCard;
 
-/// What every session shares.
+/// What every session shares. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     /// The hub.
     pub hub: Hub,
     /// How stored rows are read.
     pub reads: Arc<dyn Reads>,
+    /// Runs SELECT, VALUES and EXPLAIN of these.
+    pub queries: Queries,
 }
 
 /// What a statement gave.
@@ -72,9 +75,28 @@ impl Statement {
     pub fn text(&self) -> &str {
         &self.text
     }
+
+    /// The statement when it is one of plain Postgres, such as SELECT, SET or BEGIN; `None` for Weir's own.
+    pub fn postgres(&self) -> Option<&sqlparser::ast::Statement> {
+        None
+    }
 }
 
 impl Engine {
+    /// Makes the functions and limits that all queries share; `connectors` is what `weir.connectors` lists.
+    ///
+    /// Errors: `XX000` when the query runtime cannot be built.
+    pub fn new(hub: Hub, reads: Arc<dyn Reads>, connectors: Vec<ConnectorCard>) -> Result<Engine, Error> {
+        let queries = Queries::new(hub.clone(), Arc::clone(&reads), connectors)?;
+        Ok(Engine { hub, reads, queries })
+    }
+
+    /// The same engine for one session, whose user and database queries may ask for.
+    #[must_use]
+    pub fn for_session(&self, facts: SessionFacts) -> Engine {
+        Engine { queries: self.queries.for_session(facts), ..self.clone() }
+    }
+
     /// Does what a statement asks for.
     ///
     /// Cancel: safe to drop; a verb that the hub has taken is not undone.
@@ -83,9 +105,10 @@ impl Engine {
         Box::pin(async { Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet")) })
     }
 
-    /// What a statement takes and gives, without running it.
-    pub fn describe(&self, statement: &Statement) -> Result<Described, Error> {
-        let _ = statement;
-        Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet"))
+    /// What a statement takes and gives, without running it. `hints` are the types that the
+    /// client gave for `$1`, `$2`, …, which go over inferred ones.
+    pub fn describe<'a>(&'a self, statement: &'a Statement, hints: &'a [Option<DataType>]) -> BoxFuture<'a, Result<Described, Error>> {
+        let _ = (statement, hints);
+        Box::pin(async { Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet")) })
     }
 }

@@ -1,0 +1,139 @@
+//! The snapshot as DataFusion wants to see it: catalog, schemas, tables.
+
+use super::scope::{self, RelationKind, Scope};
+use super::{information_schema, pg_catalog, results, system};
+use crate::error::{Error, sqlstate};
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::error::{DataFusionError, Result};
+use std::fmt;
+use std::sync::Arc;
+use weir_hub::hub::CatalogObject;
+
+/// The one catalog, under its own name and the name of the database that the client asked for.
+pub(super) struct Catalogs(Arc<Scope>);
+
+impl Catalogs {
+    pub fn new(scope: Arc<Scope>) -> Self {
+        Catalogs(scope)
+    }
+
+    pub fn scope(&self) -> &Scope {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Catalogs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Catalogs")
+    }
+}
+
+impl CatalogProviderList for Catalogs {
+    fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![scope::CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        let known = name == scope::CATALOG || name == self.0.session.database;
+        known.then(|| Arc::new(Database(Arc::clone(&self.0))) as Arc<dyn CatalogProvider>)
+    }
+}
+
+struct Database(Arc<Scope>);
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Database")
+    }
+}
+
+impl CatalogProvider for Database {
+    fn schema_names(&self) -> Vec<String> {
+        SCHEMAS.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let name = SCHEMAS.iter().find(|known| **known == name)?;
+        Some(Arc::new(Namespace { name, scope: Arc::clone(&self.0) }))
+    }
+}
+
+/// Schemas of the database.
+pub(super) const SCHEMAS: [&str; 4] = [scope::PUBLIC, scope::WEIR, scope::PG_CATALOG, scope::INFORMATION_SCHEMA];
+
+struct Namespace {
+    name: &'static str,
+    scope: Arc<Scope>,
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Namespace({})", self.name)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Namespace {
+    fn table_names(&self) -> Vec<String> {
+        self.scope.relations().into_iter().filter(|relation| relation.schema == self.name).map(|relation| relation.name).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        match self.name {
+            scope::WEIR => system::table(&self.scope, name),
+            scope::PG_CATALOG => pg_catalog::table(&self.scope, name),
+            scope::INFORMATION_SCHEMA => information_schema::table(&self.scope, name),
+            _ => match public(&self.scope, name)? {
+                // As in Postgres, pg_catalog is always on the search path.
+                None => pg_catalog::table(&self.scope, name),
+                some => Ok(some),
+            },
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.scope.relations().iter().any(|relation| relation.schema == self.name && relation.name == name)
+    }
+}
+
+fn public(scope: &Arc<Scope>, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    let refuse = |error: Error| Err(DataFusionError::External(Box::new(error)));
+    if let Some(job) = scope.job(name) {
+        return match scope::result_schema(job) {
+            Some(schema) => Ok(Some(Arc::new(results::ResultTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads))))),
+            None => {
+                let sinks = scope::sink_names(job, &scope.entries).join(", ");
+                refuse(
+                    Error::new(sqlstate::UNDEFINED_TABLE, format!("job '{name}' has no result table"))
+                        .with_hint(format!("its rows go to {sinks}; a job without INTO keeps them in a table of its own name")),
+                )
+            }
+        };
+    }
+    match scope.entry(name).map(|entry| &entry.object) {
+        None => Ok(None),
+        Some(CatalogObject::Source(_)) => refuse(
+            Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("source '{name}' cannot be read by a bare SELECT yet"))
+                .with_hint(format!("CREATE JOB j AS SELECT … FROM {name}, then SELECT * FROM j")),
+        ),
+        Some(CatalogObject::Sink(_)) => refuse(
+            Error::new("42809", format!("'{name}' is a sink, which cannot be read"))
+                .with_hint("SELECT from the result table of a job, which a job without INTO has"),
+        ),
+    }
+}
+
+/// Names that a reader may have meant, for hints.
+pub(super) fn readable_names(scope: &Scope) -> Vec<String> {
+    let shown = |relation: scope::Relation| match relation.kind {
+        RelationKind::Result => Some(relation.name),
+        RelationKind::System => Some(format!("{}.{}", relation.schema, relation.name)),
+        RelationKind::Source | RelationKind::Sink | RelationKind::Catalog => None,
+    };
+    scope.relations().into_iter().filter_map(shown).collect()
+}

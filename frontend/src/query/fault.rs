@@ -1,0 +1,202 @@
+//! DataFusion's errors as Postgres errors: SQLSTATE, place, way out (SQL-10).
+
+use super::catalog::{Catalogs, readable_names};
+use crate::error::{Error, sqlstate};
+use arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::common::utils::datafusion_strsim::normalized_levenshtein;
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionState;
+use sqlparser::ast::{ObjectName, ObjectNamePart, Statement, visit_relations};
+use std::ops::ControlFlow;
+
+/// A table that a statement names, with its place in the text.
+pub(super) struct Named {
+    last: String,
+    line: u64,
+    column: u64,
+}
+
+/// Every table that a statement names, in order.
+pub(super) fn relations(statement: &Statement) -> Vec<Named> {
+    let mut all = Vec::new();
+    let _ = visit_relations(statement, |name: &ObjectName| {
+        if let (Some(ObjectNamePart::Identifier(first)), Some(ObjectNamePart::Identifier(last))) = (name.0.first(), name.0.last()) {
+            let folded = if last.quote_style.is_some() { last.value.clone() } else { last.value.to_lowercase() };
+            all.push(Named { last: folded, line: first.span.start.line, column: first.span.start.column });
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    all
+}
+
+/// The error of a plan: as [`from_datafusion`], and names near to a table that is not there.
+pub(super) fn of_plan(error: &DataFusionError, text: &str, named: &[Named], state: &SessionState) -> Error {
+    let mut found = from_datafusion(error, text);
+    if found.position.is_none() {
+        // A refusal of our own says the table's name in quotes; the statement says where it stands.
+        let place = named.iter().find(|table| found.message.contains(&format!("'{}'", table.last)));
+        found.position = place.and_then(|table| position(text, table.line, table.column));
+    }
+    if found.sqlstate == sqlstate::UNDEFINED_TABLE && found.hint.is_none() {
+        let missing = found.message.split('\'').nth(1).unwrap_or_default().to_owned();
+        let bare = missing.rsplit('.').next().unwrap_or(&missing).to_owned();
+        let names = state.catalog_list().downcast_ref::<Catalogs>().map(|catalogs| readable_names(catalogs.scope())).unwrap_or_default();
+        let near = |name: &&String| {
+            let last = name.rsplit('.').next().unwrap_or(name);
+            normalized_levenshtein(last, &bare) >= 0.6
+        };
+        let best = names.iter().filter(near).max_by(|a, b| normalized_levenshtein(a, &bare).total_cmp(&normalized_levenshtein(b, &bare)));
+        found.hint = Some(match best {
+            Some(name) => format!("did you mean {name}?"),
+            None => "\\d lists what can be read; SHOW JOBS lists jobs".to_owned(),
+        });
+    }
+    found
+}
+
+/// What DataFusion says, as a Postgres error with its place in `text`.
+pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
+    let root = root(error);
+    if let DataFusionError::External(inner) = root {
+        if let Some(ours) = inner.downcast_ref::<Error>() {
+            return ours.clone();
+        }
+    }
+    let diagnostic = error.diagnostic();
+    let said = diagnostic.map_or_else(|| plain(root), |diagnostic| diagnostic.message.clone());
+    let message = tidy(&said);
+    let state = classify(root, &message);
+    let mut out = Error::new(state, message);
+    if let Some(diagnostic) = diagnostic {
+        out.position = diagnostic.span.and_then(|span| position(text, span.start.line, span.start.column));
+        let advice = diagnostic.helps.iter().map(|help| &help.message).chain(diagnostic.notes.iter().map(|note| &note.message));
+        let advice: Vec<String> = advice.map(|line| tidy(line)).collect();
+        if !advice.is_empty() {
+            out.hint = Some(advice.join("; "));
+        }
+    }
+    if out.sqlstate == sqlstate::INTERNAL_ERROR {
+        out.hint = Some("this is a fault of Weir: please report it with the statement".to_owned());
+    }
+    if let (DataFusionError::ResourcesExhausted(_), None) = (root, &out.hint) {
+        out.hint = Some(format!(
+            "queries share {} MiB: filter or aggregate more, or drop ORDER BY",
+            super::MEMORY_BYTES_MAX >> 20
+        ));
+    }
+    out
+}
+
+/// Character offset from 1 of a line and column (both from 1) in `text`.
+pub(super) fn position(text: &str, line: u64, column: u64) -> Option<usize> {
+    if line == 0 || column == 0 {
+        return None;
+    }
+    let before: usize = text.split_inclusive('\n').take(usize::try_from(line - 1).ok()?).map(|line| line.chars().count()).sum();
+    Some(before + usize::try_from(column).ok()?)
+}
+
+/// The innermost error, through DataFusion's wrappers and those of Arrow.
+fn root(error: &DataFusionError) -> &DataFusionError {
+    match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => root(inner),
+        DataFusionError::Shared(inner) => root(inner),
+        DataFusionError::Collection(all) => all.first().map_or(error, root),
+        DataFusionError::External(inner) => inner.downcast_ref::<DataFusionError>().map_or(error, root),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::ExternalError(inner) => inner.downcast_ref::<DataFusionError>().map_or(error, root),
+            _ => error,
+        },
+        _ => error,
+    }
+}
+
+fn plain(error: &DataFusionError) -> String {
+    match error {
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::DivideByZero => "division by zero".to_owned(),
+            other => {
+                let text = other.to_string();
+                text.split_once(": ").map_or(text.clone(), |(_, rest)| rest.to_owned())
+            }
+        },
+        DataFusionError::SchemaError(inner, _) => inner.to_string(),
+        DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::IoError(inner) => inner.to_string(),
+        other => other.message().into_owned(),
+    }
+}
+
+/// First sentence first, no back trace, no capital at the start, no full stop, no names of crates.
+fn tidy(text: &str) -> String {
+    let text = text.split("\n\nbacktrace:").next().unwrap_or(text);
+    let text = text.split("This issue was likely caused by a bug").next().unwrap_or(text);
+    let text = text.replace("weir.public.", "").replace("weir.weir.", "weir.").replace("DataFusion", "the query engine");
+    let text = text.trim().trim_start_matches("Error during planning: ").trim_start_matches("Execution error: ");
+    let text = text.trim_end_matches(['.', '\n', ' ']);
+    let mut chars = text.chars();
+    match (chars.next(), chars.clone().next()) {
+        // "NOT cannot be …" keeps its capitals.
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn classify(root: &DataFusionError, message: &str) -> &'static str {
+    let said = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    match root {
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            SchemaError::FieldNotFound { .. } => sqlstate::UNDEFINED_COLUMN,
+            SchemaError::AmbiguousReference { .. } => sqlstate::AMBIGUOUS_COLUMN,
+            SchemaError::DuplicateQualifiedField { .. } | SchemaError::DuplicateUnqualifiedField { .. } => "42701",
+        },
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::DivideByZero => "22012",
+            ArrowError::ArithmeticOverflow(_) => "22003",
+            ArrowError::CastError(_) | ArrowError::ParseError(_) => "22P02",
+            ArrowError::IpcError(_) => sqlstate::DATA_CORRUPTED,
+            ArrowError::NotYetImplemented(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+            ArrowError::ComputeError(_) | ArrowError::InvalidArgumentError(_) => sqlstate::INVALID_PARAMETER_VALUE,
+            _ => sqlstate::INTERNAL_ERROR,
+        },
+        DataFusionError::SQL(..) => sqlstate::SYNTAX_ERROR,
+        DataFusionError::NotImplemented(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+        DataFusionError::ResourcesExhausted(_) => "53200",
+        DataFusionError::Execution(_) => sqlstate::INVALID_PARAMETER_VALUE,
+        DataFusionError::Plan(_) | DataFusionError::Internal(_) => {
+            if said(&["nvalid function", "No function matches", "no function matches", "o functions registered"]) {
+                sqlstate::UNDEFINED_FUNCTION
+            } else if message.starts_with("table '") && said(&["not found"]) {
+                sqlstate::UNDEFINED_TABLE
+            } else if said(&["must be in GROUP BY", "must appear in the GROUP BY", "nested inside"]) {
+                sqlstate::GROUPING_ERROR
+            } else if said(&["ambiguous"]) {
+                sqlstate::AMBIGUOUS_COLUMN
+            } else if said(&["No field named", "no field named"]) || (message.starts_with("column '") && said(&["not found"])) {
+                sqlstate::UNDEFINED_COLUMN
+            } else if matches!(root, DataFusionError::Internal(_)) {
+                sqlstate::INTERNAL_ERROR
+            } else if said(&["not supported", "nsupported", "not implemented", "DDL", "DML"]) {
+                sqlstate::FEATURE_NOT_SUPPORTED
+            } else if said(&["oerce", "annot infer", "type", "annot be used with", "expected"]) {
+                sqlstate::DATATYPE_MISMATCH
+            } else {
+                sqlstate::SYNTAX_ERROR
+            }
+        }
+        DataFusionError::Configuration(_) => sqlstate::INVALID_PARAMETER_VALUE,
+        DataFusionError::IoError(_)
+        | DataFusionError::ObjectStore(_)
+        | DataFusionError::ExecutionJoin(_)
+        | DataFusionError::External(_)
+        | DataFusionError::Substrait(_)
+        | DataFusionError::Ffi(_)
+        | DataFusionError::Context(..)
+        | DataFusionError::Diagnostic(..)
+        | DataFusionError::Collection(_)
+        | DataFusionError::Shared(_) => sqlstate::INTERNAL_ERROR,
+    }
+}

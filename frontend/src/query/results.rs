@@ -1,0 +1,144 @@
+//! A job's result table: its columns come from the plan, its rows from the agent that holds the job.
+
+use super::Reads;
+use arrow::buffer::Buffer;
+use arrow::datatypes::SchemaRef;
+use arrow_ipc::reader::StreamDecoder;
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::exec_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use weir_planner::id::JobId;
+use weir_planner::protocol::{ReadRequest, ReadTarget};
+use weir_planner::schema::Schema;
+
+/// A job's result table at the last decided epoch (SQL-8).
+#[derive(Clone)]
+pub(super) struct ResultTable {
+    job: JobId,
+    schema: Schema,
+    columns: SchemaRef,
+    reads: Arc<dyn Reads>,
+    limit: Option<u64>,
+}
+
+impl ResultTable {
+    pub fn new(job: JobId, schema: Schema, reads: Arc<dyn Reads>) -> Self {
+        let columns = Arc::new(schema.to_arrow());
+        ResultTable { job, schema, columns, reads, limit: None }
+    }
+}
+
+impl fmt::Debug for ResultTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ResultTable({})", self.job)
+    }
+}
+
+#[async_trait]
+impl TableProvider for ResultTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.columns)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// `limit` comes only when no filter stands above: filters are not taken over, so DataFusion
+    /// keeps the limit on its side of them.
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut part = self.clone();
+        part.limit = limit.map(|rows| rows as u64);
+        let part: Arc<dyn PartitionStream> = Arc::new(part);
+        Ok(Arc::new(StreamingTableExec::try_new(Arc::clone(&self.columns), vec![part], projection, None, false, limit)?))
+    }
+}
+
+impl PartitionStream for ResultTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.columns
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let table = self.clone();
+        let request =
+            ReadRequest { id: 0, job: self.job.clone(), target: ReadTarget::Results, schema: self.schema.clone(), limit: self.limit };
+        let columns = Arc::clone(&self.columns);
+        let batches = futures::stream::once(async move {
+            let job = table.job.clone();
+            let answer = table.reads.read(request).await.map_err(|text| unreadable(&job, &text))?;
+            Ok::<_, DataFusionError>(decode(job, answer, table.columns))
+        })
+        .try_flatten();
+        Box::pin(RecordBatchStreamAdapter::new(columns, batches))
+    }
+}
+
+fn unreadable(job: &JobId, text: &str) -> DataFusionError {
+    let error = crate::error::Error::new(crate::error::sqlstate::OBJECT_NOT_IN_STATE, format!("the result table of job '{job}' cannot be read now"));
+    DataFusionError::External(Box::new(error.with_detail(text).with_hint("SELECT id, state, last_error FROM weir.jobs says how the job stands")))
+}
+
+struct Decoding {
+    job: JobId,
+    answer: BoxStream<'static, std::result::Result<Bytes, String>>,
+    decoder: StreamDecoder,
+    waiting: VecDeque<Buffer>,
+    columns: SchemaRef,
+}
+
+/// Turns the bytes of an Arrow IPC stream into batches as they come; one message is held at a time.
+fn decode(
+    job: JobId,
+    answer: BoxStream<'static, std::result::Result<Bytes, String>>,
+    columns: SchemaRef,
+) -> BoxStream<'static, Result<arrow::record_batch::RecordBatch>> {
+    let start = Decoding { job, answer, decoder: StreamDecoder::new(), waiting: VecDeque::new(), columns };
+    futures::stream::try_unfold(start, |mut at| async move {
+        loop {
+            while let Some(mut buffer) = at.waiting.pop_front() {
+                let batch = at.decoder.decode(&mut buffer)?;
+                if !buffer.is_empty() {
+                    at.waiting.push_front(buffer);
+                }
+                if let Some(batch) = batch {
+                    let told: Vec<_> = at.columns.fields().iter().map(|field| field.data_type().clone()).collect();
+                    let got: Vec<_> = batch.columns().iter().map(|column| column.data_type().clone()).collect();
+                    if told != got {
+                        return exec_err!("rows of job '{}' have columns {got:?} where its plan has {told:?}", at.job);
+                    }
+                    let batch = arrow::record_batch::RecordBatch::try_new(Arc::clone(&at.columns), batch.columns().to_vec())?;
+                    return Ok(Some((batch, at)));
+                }
+            }
+            match at.answer.next().await {
+                Some(Ok(bytes)) => at.waiting.push_back(Buffer::from(bytes)),
+                Some(Err(text)) => return Err(unreadable(&at.job, &text)),
+                None => {
+                    // A stream that was cut in the middle must not look like a short table.
+                    at.decoder.finish()?;
+                    return Ok(None);
+                }
+            }
+        }
+    })
+    .boxed()
+}
