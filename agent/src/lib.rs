@@ -5,3 +5,7 @@ pub mod connector;
 pub mod error;
 pub mod format;
 pub mod link;
+pub mod clock;
+pub mod segment;
+pub mod decision;
+pub mod shard;

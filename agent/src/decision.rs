@@ -1,0 +1,198 @@
+//! What is decided on this agent: one redb file of epochs, positions, the segment index and the
+//! result index. Whoever decides goes through one committer thread (KER-8), which puts the
+//! decisions of many regions into one durable transaction.
+
+mod commit;
+mod record;
+mod retain;
+
+pub use commit::{Decided, Decision, Opened};
+pub use record::{JobRecord, RegionRecord, TaskSegments};
+pub use retain::{Replacement, Retention, merge_candidates};
+
+use crate::error::Error;
+use commit::{Committer, Request};
+use parking_lot::RwLock;
+use record::{decode, encode};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_kernel::io::ResultFile;
+use weir_planner::error::Class;
+use weir_planner::id::{Attempt, JobId, RegionId};
+use weir_planner::protocol::Restore;
+
+/// `store_id` and `version`.
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+/// Job to [`JobRecord`].
+const JOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("jobs");
+/// Job and region to [`RegionRecord`].
+const REGIONS: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("regions");
+/// Job to its result files, oldest first.
+const RESULTS: TableDefinition<&str, &[u8]> = TableDefinition::new("results");
+
+/// Version of tables and records.
+const STORE_VERSION: u32 = 1;
+
+/// The file, shared by the committer and readers. `None` while it could not be opened again after
+/// a failed write: redb refuses everything after one, so the committer opens it anew.
+struct Store {
+    path: PathBuf,
+    db: RwLock<Option<Database>>,
+}
+
+/// The decisions of this agent. Cheap to clone.
+#[derive(Clone)]
+pub struct Decisions {
+    store: Arc<Store>,
+    store_id: String,
+    committer: Arc<Committer>,
+}
+
+fn storage(store: &Path, source: impl Into<redb::Error>) -> Error {
+    let source: redb::Error = source.into();
+    let class = match source {
+        redb::Error::Corrupted(_) | redb::Error::UpgradeRequired(_) => Class::Corrupt,
+        _ => Class::Retry,
+    };
+    Error::because(class, format!("decision store {}", store.display()), source)
+}
+
+fn open_database(path: &Path) -> Result<Database, Error> {
+    Database::create(path).map_err(|e| match e {
+        DatabaseError::DatabaseAlreadyOpen => {
+            Error::new(Class::User, format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()))
+        }
+        other => storage(path, other),
+    })
+}
+
+impl Store {
+    /// Runs `read` on a snapshot of the decided state.
+    fn read<T>(&self, read: impl FnOnce(&redb::ReadTransaction) -> Result<T, Error>) -> Result<T, Error> {
+        let guard = self.db.read();
+        let db = guard.as_ref().ok_or_else(|| Error::new(Class::Retry, format!("decision store {} is not open after a failed write", self.path.display())))?;
+        let transaction = db.begin_read().map_err(|e| storage(&self.path, e))?;
+        read(&transaction)
+    }
+
+    /// Makes tables and store id on the first open, and checks the version on every other.
+    fn prepare(&self) -> Result<String, Error> {
+        let guard = self.db.read();
+        let Some(db) = guard.as_ref() else { return Err(Error::new(Class::Bug, "the decision store was prepared before it was opened")) };
+        let err = |e: redb::Error| storage(&self.path, e);
+        let mut write = db.begin_write().map_err(|e| err(e.into()))?;
+        write.set_durability(redb::Durability::Immediate).map_err(|e| err(e.into()))?;
+        write.set_quick_repair(true);
+        let id = {
+            let mut meta = write.open_table(META).map_err(|e| err(e.into()))?;
+            write.open_table(JOBS).map_err(|e| err(e.into()))?;
+            write.open_table(REGIONS).map_err(|e| err(e.into()))?;
+            write.open_table(RESULTS).map_err(|e| err(e.into()))?;
+            let version = meta.get("version").map_err(|e| err(e.into()))?.map(|v| v.value().to_vec());
+            match version {
+                None => {
+                    let id = uuid::Uuid::new_v4().to_string();
+                    meta.insert("version", STORE_VERSION.to_le_bytes().as_slice()).map_err(|e| err(e.into()))?;
+                    meta.insert("store_id", id.as_bytes()).map_err(|e| err(e.into()))?;
+                    id
+                }
+                Some(version) if version == STORE_VERSION.to_le_bytes() => {
+                    let id = meta.get("store_id").map_err(|e| err(e.into()))?.and_then(|v| String::from_utf8(v.value().to_vec()).ok());
+                    id.ok_or_else(|| Error::new(Class::Corrupt, format!("decision store {} has no store id", self.path.display())))?
+                }
+                Some(_) => {
+                    let message = format!("decision store {} was written by another version of weir; start that one, or use another --data-dir", self.path.display());
+                    return Err(Error::new(Class::Corrupt, message));
+                }
+            }
+        };
+        write.commit().map_err(|e| err(e.into()))?;
+        Ok(id)
+    }
+}
+
+impl Decisions {
+    /// Opens or makes `agent.redb` in `data_dir` and starts the committer thread.
+    ///
+    /// Errors: `User` when another process has it open, `Corrupt` when it does not verify, `Retry`
+    /// for I/O.
+    pub fn open(data_dir: &Path) -> Result<Decisions, Error> {
+        let io = |e| Error::because(Class::Retry, format!("data directory {}", data_dir.display()), e);
+        std::fs::create_dir_all(data_dir.join("jobs")).map_err(io)?;
+        let path = data_dir.join("agent.redb");
+        let db = open_database(&path)?;
+        let store = Arc::new(Store { path, db: RwLock::new(Some(db)) });
+        let store_id = store.prepare()?;
+        let committer = Committer::start(store.clone(), store_id.clone())?;
+        Ok(Decisions { store, store_id, committer: Arc::new(committer) })
+    }
+
+    /// Random, made with the store: tells whose cuts these are (EPO-9).
+    pub fn store_id(&self) -> &str {
+        &self.store_id
+    }
+
+    /// Records durably that `attempt` may act on the job, and gives the cut that it begins from.
+    /// The same attempt again goes on where it was. Blocks.
+    ///
+    /// Errors: `Fenced` for an attempt below the last one; `Corrupt` for a cut of another store or
+    /// one that must exist and does not (C51); `User` when the plan has other tasks than the cut.
+    pub fn open_attempt(&self, job: JobRecord, id: &JobId, restore: Restore) -> Result<Opened, Error> {
+        let id = id.clone();
+        self.committer.ask(|reply| Request::Open { id, job, restore, reply })
+    }
+
+    /// Makes an epoch decided. Durable when it returns. Blocks.
+    ///
+    /// Errors: `Fenced` when a newer attempt was opened or the job was forgotten; `Retry` when the
+    /// disk refuses, and then only the store knows whether the epoch is decided.
+    pub fn decide(&self, decision: Decision) -> Result<Decided, Error> {
+        self.committer.ask(|reply| Request::Decide { decision: Box::new(decision), reply })
+    }
+
+    /// Like [`Decisions::decide`], answered on a channel instead of waiting.
+    pub fn decide_later(&self, decision: Decision, reply: impl FnOnce(Result<Decided, Error>) + Send + 'static) {
+        self.committer.post(Request::Decide { decision: Box::new(decision), reply: Box::new(reply) });
+    }
+
+    /// Removes everything about a job, unless an attempt above `attempt` was opened. Blocks.
+    pub fn forget(&self, job: &JobId, attempt: Attempt) -> Result<(), Error> {
+        let id = job.clone();
+        self.committer.ask(|reply| Request::Forget { id, attempt, reply })
+    }
+
+    /// What is recorded of a job.
+    pub fn job(&self, job: &JobId) -> Result<Option<JobRecord>, Error> {
+        self.store.read(|tx| {
+            let table = tx.open_table(JOBS).map_err(|e: TableError| storage(&self.store.path, e))?;
+            let value = table.get(job.as_str()).map_err(|e| storage(&self.store.path, e))?;
+            value.map(|v| decode(v.value(), "job")).transpose()
+        })
+    }
+
+    /// The decided cut of every region of a job that has one.
+    pub fn regions(&self, job: &JobId) -> Result<BTreeMap<RegionId, RegionRecord>, Error> {
+        self.store.read(|tx| {
+            let table = tx.open_table(REGIONS).map_err(|e: TableError| storage(&self.store.path, e))?;
+            commit::regions_of(&table, job, &self.store.path)
+        })
+    }
+
+    /// The decided result files of a job, oldest first.
+    pub fn results(&self, job: &JobId) -> Result<Vec<ResultFile>, Error> {
+        self.store.read(|tx| {
+            let table = tx.open_table(RESULTS).map_err(|e: TableError| storage(&self.store.path, e))?;
+            commit::results_of(&table, job, &self.store.path)
+        })
+    }
+
+    /// Ends the committer after what was asked of it. Idempotent; later calls are refused.
+    pub fn close(&self) {
+        self.committer.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Which result files stay: whole files go, oldest first; neighbours that are small become one.
+
+use weir_kernel::io::ResultFile;
+
+/// Files below this many bytes count as small.
+pub const SMALL_BYTES: u64 = 1 << 20;
+/// More small files than this are merged.
+pub const SMALL_FILES_MAX: usize = 64;
+/// A merged file stops growing here.
+const MERGED_BYTES_MAX: u64 = 32 << 20;
+
+/// How many result rows a job keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// At least so many rows stay.
+    pub rows: u64,
+    /// Files older than this go.
+    pub ms: Option<u64>,
+}
+
+/// Neighbouring files that are replaced by one with the same rows in the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// Names, oldest first.
+    pub old: Vec<String>,
+    /// What takes their place.
+    pub new: ResultFile,
+}
+
+/// Drops what is over the retention from the front of `files`, and gives the dropped ones.
+pub fn apply(files: &mut Vec<ResultFile>, retention: Retention, now_ms: i64) -> Vec<ResultFile> {
+    let mut rows: u64 = files.iter().map(|f| f.rows).sum();
+    let mut dropped = 0;
+    for file in files.iter() {
+        let enough = rows.saturating_sub(file.rows) >= retention.rows;
+        let age = now_ms.saturating_sub(file.written_at_ms);
+        let old = retention.ms.is_some_and(|ms| age > i64::try_from(ms).unwrap_or(i64::MAX));
+        if !(enough || old) {
+            break;
+        }
+        rows = rows.saturating_sub(file.rows);
+        dropped += 1;
+    }
+    files.drain(..dropped).collect()
+}
+
+/// Puts the new file where its neighbours were. `false` when they are no longer all there, side by
+/// side; then nothing is changed.
+pub fn replace(files: &mut Vec<ResultFile>, replacement: &Replacement) -> bool {
+    let run = replacement.old.len();
+    if run == 0 || files.len() < run {
+        return false;
+    }
+    let same = |at: &usize| files[*at..*at + run].iter().map(|f| &f.name).eq(replacement.old.iter());
+    match (0..=files.len() - run).find(same) {
+        Some(at) => {
+            files.splice(at..at + run, [replacement.new.clone()]);
+            true
+        }
+        None => false,
+    }
+}
+
+/// The oldest run of at least two small neighbours that should become one file, when there are too
+/// many small ones.
+pub fn merge_candidates(files: &[ResultFile]) -> Option<&[ResultFile]> {
+    if files.iter().filter(|f| f.bytes < SMALL_BYTES).count() <= SMALL_FILES_MAX {
+        return None;
+    }
+    let mut start = 0;
+    while start < files.len() {
+        let mut bytes = 0u64;
+        let take = |f: &&ResultFile| {
+            bytes = bytes.saturating_add(f.bytes);
+            f.bytes < SMALL_BYTES && bytes <= MERGED_BYTES_MAX
+        };
+        let run = files[start..].iter().take_while(take).count();
+        if run >= 2 {
+            return Some(&files[start..start + run]);
+        }
+        start += run.max(1);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Replacement, Retention, SMALL_BYTES, apply, merge_candidates, replace};
+    use weir_kernel::io::ResultFile;
+
+    fn file(name: &str, rows: u64, bytes: u64, written_at_ms: i64) -> ResultFile {
+        ResultFile { name: name.to_owned(), rows, bytes, written_at_ms }
+    }
+
+    fn names(files: &[ResultFile]) -> Vec<&str> {
+        files.iter().map(|f| f.name.as_str()).collect()
+    }
+
+    /// ST: at least `rows` rows stay, so only whole files above that go.
+    #[test]
+    fn whole_files_go_oldest_first() {
+        let mut files = vec![file("a", 10, 1, 0), file("b", 10, 1, 0), file("c", 5, 1, 0)];
+        assert_eq!(names(&apply(&mut files, Retention { rows: 15, ms: None }, 0)), ["a"]);
+        assert_eq!(names(&files), ["b", "c"]);
+        assert_eq!(apply(&mut files, Retention { rows: 6, ms: None }, 0), []);
+        assert_eq!(names(&apply(&mut files, Retention { rows: 0, ms: None }, 0)), ["b", "c"]);
+    }
+
+    #[test]
+    fn old_files_go_by_age() {
+        let mut files = vec![file("a", 1, 1, 100), file("b", 1, 1, 200)];
+        assert_eq!(apply(&mut files, Retention { rows: 100, ms: Some(50) }, 150), []);
+        assert_eq!(names(&apply(&mut files, Retention { rows: 100, ms: Some(50) }, 151)), ["a"]);
+    }
+
+    #[test]
+    fn neighbours_are_replaced_only_when_all_are_there() {
+        let mut files = vec![file("a", 1, 1, 0), file("b", 1, 1, 0), file("c", 1, 1, 0)];
+        let gone = Replacement { old: vec!["z".to_owned(), "a".to_owned()], new: file("m", 2, 2, 0) };
+        assert!(!replace(&mut files, &gone));
+        let good = Replacement { old: vec!["b".to_owned(), "c".to_owned()], new: file("m", 2, 2, 0) };
+        assert!(replace(&mut files, &good));
+        assert_eq!(names(&files), ["a", "m"]);
+    }
+
+    #[test]
+    fn only_too_many_small_files_are_merged() {
+        let mut files: Vec<_> = (0..64).map(|i| file(&i.to_string(), 1, 10, 0)).collect();
+        assert_eq!(merge_candidates(&files), None);
+        files.insert(1, file("big", 1, SMALL_BYTES, 0));
+        files.push(file("64", 1, 10, 0));
+        let run = merge_candidates(&files).unwrap();
+        assert_eq!((run.len(), run[0].name.as_str(), run[63].name.as_str()), (64, "1", "64"));
+    }
+}
