@@ -1,13 +1,29 @@
 //! Options to an opened Source or Sink: the one match on connectors.
 
+pub mod card;
+pub mod drop;
+pub mod file;
+pub mod generate;
+pub mod memory;
+pub mod result;
+pub mod stdout;
+pub mod values;
+
+pub use card::cards;
+
 use crate::error::Error;
+use crate::format::{self, Decoded, json::JsonEncoder};
+use arrow::array::RecordBatch;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weir_kernel::io::{Clock, Sink, SinkHandle, Source, Wake};
-use weir_planner::connector::SplitPosition;
+use weir_kernel::error::Error as Fault;
+use weir_kernel::io::{BadRecord, Clock, Sink, SinkHandle, Source, Wake};
+use weir_planner::connector::{Format, Position, SinkOptions, SourceOptions, SplitPosition};
+use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId};
 use weir_planner::plan::{SinkWork, SourceWork};
 use weir_planner::schema::Schema;
+use weir_planner::spec::ErrorPolicy;
 
 /// Who opens a connector: names for messages, group ids and files.
 #[derive(Clone)]
@@ -35,12 +51,134 @@ pub struct Opening {
 /// Errors: `Retry` for an endpoint that does not answer, `User` for a missing file or topic or a
 /// wrong option.
 pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPosition], opening: Opening) -> Result<Box<dyn Source>, Error> {
-    let _ = (work, output, positions, opening);
-    Err(Error::new(weir_planner::error::Class::Bug, "not built yet"))
+    check_source(work, output)?;
+    Ok(match &work.options {
+        SourceOptions::Generate(options) => Box::new(generate::GenerateSource::open(options, work, positions, &opening)?),
+        SourceOptions::Values(options) => Box::new(values::open(options, work, positions, &opening)?),
+        SourceOptions::Memory(options) => Box::new(memory::open(options, work, positions, &opening)?),
+        SourceOptions::File(options) => Box::new(file::FileSource::open(options, work, positions, &opening)?),
+        SourceOptions::Kafka(_) => return Err(Error::new(Class::User, "connector 'kafka' is not available yet")),
+    })
 }
 
 /// Opens one sink task. `handle` is that of the restored cut for this task. Blocks.
+///
+/// Errors: `Retry` for an endpoint that does not answer, `User` for a wrong option or a file that
+/// is not ours to write.
 pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, opening: Opening) -> Result<Box<dyn Sink>, Error> {
-    let _ = (work, input, handle, opening);
-    Err(Error::new(weir_planner::error::Class::Bug, "not built yet"))
+    check_sink(work, input)?;
+    Ok(match &work.options {
+        SinkOptions::Stdout(_) => Box::new(stdout::StdoutSink::new(input)?),
+        SinkOptions::Drop(_) => Box::new(drop::DropSink::default()),
+        SinkOptions::File(options) => Box::new(file::sink::FileSink::open(options, input, handle, &opening)?),
+        SinkOptions::Kafka(_) => return Err(Error::new(Class::User, "connector 'kafka' is not available yet")),
+        SinkOptions::Result(_) => Box::new(result::ResultSink::open(input, &opening)?),
+    })
+}
+
+/// The dry run of a source: builds its decoder and checks its options without touching the
+/// outside, so that it also works where the endpoint is away (CON-1).
+///
+/// Errors: `User`, naming the option or column.
+pub fn check_source(work: &SourceWork, output: &Schema) -> Result<(), Error> {
+    if work.on_error == ErrorPolicy::Route {
+        return Err(Error::new(Class::User, "on_error = 'route' of a source is not available yet; use 'fail' or 'skip'"));
+    }
+    let picked = format::pick(&work.columns, &work.used)?;
+    let planned = output.0.iter().map(|column| (&column.name, column.ty));
+    if !picked.iter().map(|column| (&column.column.name, column.column.ty)).eq(planned) {
+        return Err(Error::new(Class::Bug, "the columns that a source decodes are not those that it was planned to give"));
+    }
+    match &work.options {
+        SourceOptions::Generate(options) => generate::check(options, work)?,
+        SourceOptions::Values(_) | SourceOptions::Memory(_) => drop_decoder(format::decoder(work.format.as_ref(), &work.columns, &work.used)?),
+        SourceOptions::File(_) => match &work.format {
+            Some(Format::Parquet(_)) => {}
+            other => drop_decoder(format::decoder(other.as_ref(), &work.columns, &work.used)?),
+        },
+        SourceOptions::Kafka(options) => {
+            if matches!(&work.format, Some(Format::Csv(csv)) if csv.header) {
+                let message = "csv with a header cannot be read from kafka, where every record stands alone; set header = false";
+                return Err(Error::new(Class::User, message));
+            }
+            drop_decoder(format::decoder(work.format.as_ref(), &work.columns, &work.used)?);
+            let _ = options;
+        }
+    }
+    Ok(())
+}
+
+/// The dry run of a sink, by the same rules.
+///
+/// Errors: `User`, naming the option or column.
+pub fn check_sink(work: &SinkWork, input: &Schema) -> Result<(), Error> {
+    match &work.options {
+        SinkOptions::Drop(_) | SinkOptions::Result(_) => return Ok(()),
+        SinkOptions::Stdout(_) | SinkOptions::File(_) => {}
+        SinkOptions::Kafka(options) => {
+            let _ = options;
+            JsonEncoder::of(input, &options.key)?;
+        }
+    }
+    match &work.format {
+        None | Some(Format::Json(_)) => JsonEncoder::new(input).map(|_| ()).map_err(Error::from),
+        Some(Format::Csv(_) | Format::Parquet(_) | Format::Raw(_)) => {
+            let name = format::name(work.format.as_ref());
+            Err(Error::new(Class::User, format!("format '{name}' cannot be written yet; use format = 'json'")))
+        }
+    }
+}
+
+/// A dry run builds a decoder only to see that it can be built.
+fn drop_decoder(_decoder: Box<dyn format::Decoder>) {}
+
+/// How a source speaks of itself and treats bad records.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// `source 'bids' of job 'per_minute'`.
+    pub name: String,
+    /// Bad records.
+    pub on_error: ErrorPolicy,
+}
+
+impl Reading {
+    /// Of a source task.
+    pub fn new(work: &SourceWork, opening: &Opening) -> Self {
+        Reading { name: format!("source '{}' of job '{}'", opening.operator, opening.job), on_error: work.on_error }
+    }
+
+    /// What was decoded, as the policy wants it (KER-7, C42). `label` says what a position is.
+    ///
+    /// Errors: `User` under `fail` for the first bad record: names split, position and reason.
+    pub fn settle(&self, decoded: Decoded, split: &str, label: &str) -> Result<(RecordBatch, Vec<BadRecord>), Fault> {
+        match (self.on_error, decoded.bad.first()) {
+            (ErrorPolicy::Fail, Some(bad)) => {
+                let Reading { name, .. } = self;
+                let message = format!("{name}, split '{split}', {label} {}: {}; on_error = 'skip' would leave such records out", bad.at, bad.reason);
+                Err(Fault::new(Class::User, message))
+            }
+            _ => Ok((decoded.rows, decoded.bad.into_iter().map(|bad| bad.into_record(label)).collect())),
+        }
+    }
+}
+
+/// The recorded position of a split.
+fn recorded<'a>(positions: &'a [SplitPosition], split: &str) -> Option<&'a SplitPosition> {
+    positions.iter().find(|position| position.split == split)
+}
+
+/// Next row, whether it has ended, and event-time progress of a split that counts rows.
+///
+/// Errors: `Corrupt` for a position of another kind.
+fn resume_row(positions: &[SplitPosition], split: &str, name: &str) -> Result<(u64, bool, Option<i64>), Fault> {
+    match recorded(positions, split) {
+        None => Ok((0, false, None)),
+        Some(SplitPosition { position: Position::Row(row), ended, time_max_ms, .. }) => Ok((*row, *ended, *time_max_ms)),
+        Some(_) => Err(Fault::new(Class::Corrupt, format!("{name}: the recorded position of split '{split}' does not count rows"))),
+    }
+}
+
+/// A position as a cut gives it: the chain fills in the event time.
+fn at(split: &str, position: Position, ended: bool) -> SplitPosition {
+    SplitPosition { split: split.to_owned(), position, time_max_ms: None, ended }
 }

@@ -4,4 +4,3 @@ pub mod error;
 pub mod options;
 pub mod query;
 pub mod sql;
-pub mod yaml;

@@ -1,1 +1,0 @@
-//! Documents in, specs or faults out.
