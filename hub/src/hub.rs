@@ -1,17 +1,29 @@
 //! The handle: one function per verb. Cheap to clone; doors and the in-process link hold one.
 
+use crate::clock::{Clock, Now, SystemClock};
+use crate::drive::{Driver, Finish, Message, QUEUE_MAX, Wakers};
 use crate::error::Error;
+use crate::fleet::Fleet;
+use crate::read::{Body, Relay};
+use crate::store::{Store, assemble};
+use crate::view::View;
+use crate::world::World;
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, Generation, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
-use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest};
-use weir_planner::spec::{JobSpec, Sink, Source};
+use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest, Refusal};
+use weir_planner::spec::{Horizon, JobSpec, Sink, Source};
 
 /// How a hub is opened.
 #[derive(Clone, Debug)]
@@ -89,6 +101,30 @@ pub enum JobState {
     Stopped,
     Failed,
     Finished,
+}
+
+impl fmt::Display for DesiredState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DesiredState::Running => "running",
+            DesiredState::Stopped => "stopped",
+        })
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            JobState::Created => "created",
+            JobState::Starting => "starting",
+            JobState::Running => "running",
+            JobState::Degraded => "degraded",
+            JobState::Stopping => "stopping",
+            JobState::Stopped => "stopped",
+            JobState::Failed => "failed",
+            JobState::Finished => "finished",
+        })
+    }
 }
 
 /// A job to create.
@@ -182,104 +218,243 @@ pub enum WaitFor {
     Stopped,
 }
 
+impl fmt::Display for WaitFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitFor::Running => "running",
+            WaitFor::Finished => "finished",
+            WaitFor::Stopped => "stopped",
+        })
+    }
+}
+
 /// The hub.
 #[derive(Clone)]
 pub struct Hub {
-    inner: Arc<()>,
+    inner: Arc<Inner>,
 }
+
+struct Inner {
+    requests: mpsc::Sender<Message>,
+    view: watch::Receiver<Arc<View>>,
+    wakers: Arc<Wakers>,
+    reads: Arc<Relay>,
+    clock: Arc<dyn Clock>,
+    closing: watch::Sender<bool>,
+    driver: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+mod wait;
 
 type Result<T> = std::result::Result<T, Error>;
 
-#[allow(unused_variables, clippy::unused_async, reason = "bodies follow")]
+fn closed() -> Error {
+    Error::Unavailable("the hub is shutting down".to_owned())
+}
+
 impl Hub {
     /// Opens or makes the store and starts the driver on the current tokio runtime.
+    ///
+    /// Errors: `Error::Store` when the file is in use, damaged or cannot be written.
     pub async fn open(options: HubOptions) -> Result<Hub> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        Hub::open_at(options, Arc::new(SystemClock::new())).await
+    }
+
+    /// As `open`, by a given clock.
+    pub async fn open_at(options: HubOptions, clock: Arc<dyn Clock>) -> Result<Hub> {
+        let HubOptions { data_dir, lease, agent_token } = options;
+        let opened = tokio::task::spawn_blocking(move || Store::open(&data_dir)).await;
+        let (store, mut stored) = opened.map_err(|e| Error::Store { message: format!("opening broke off: {e}"), class: Class::Bug })??;
+        let agents = std::mem::take(&mut stored.agents);
+        let world = assemble(stored, Fleet::load(agents, lease, agent_token, clock.now()))?;
+        let (requests, queue) = mpsc::channel(QUEUE_MAX);
+        let (publish, view) = watch::channel(Arc::new(View::of(&world)));
+        let (closing, closing_seen) = watch::channel(false);
+        let wakers = Arc::new(Wakers::default());
+        let driver = Driver {
+            world,
+            store: Arc::new(store),
+            requests: queue,
+            view: publish,
+            wakers: wakers.clone(),
+            clock: clock.clone(),
+            closing: closing_seen,
+        };
+        let driver = tokio::sync::Mutex::new(Some(tokio::spawn(driver.run())));
+        Ok(Hub { inner: Arc::new(Inner { requests, view, wakers, reads: Arc::default(), clock, closing, driver }) })
     }
 
     /// Refuses new work, waits for the driver to end, closes the store. Jobs keep their desired state.
-    pub async fn close(&self) {}
+    pub async fn close(&self) {
+        self.inner.closing.send_replace(true);
+        if let Some(driver) = self.inner.driver.lock().await.take()
+            && let Err(e) = driver.await
+        {
+            tracing::error!(error = %e, "the hub's driver broke off");
+        }
+    }
 
     /// The catalog as of now; never blocks on I/O.
     pub fn catalog(&self) -> Arc<CatalogSnapshot> {
-        Arc::default()
+        self.view().catalog.clone()
     }
 
     /// Adds a source or sink. `Ok(false)` when it was there and kept.
     pub async fn create_entry(&self, entry: CatalogEntry, on_exists: OnExists) -> Result<bool> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        self.change(move |world, _| world.create_entry(entry, on_exists)).await
     }
 
     /// Drops a source or sink with `kind` `source` or `sink`. With `cascade` the jobs that use it
     /// are dropped first; their names come back.
     pub async fn drop_entry(&self, kind: &'static str, name: &str, cascade: bool) -> Result<Vec<JobId>> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        let name = name.to_owned();
+        let dropped = self.change(move |world, _| world.drop_entry(kind, &name, cascade)).await?;
+        self.forgotten(&dropped).await;
+        Ok(dropped)
     }
 
     /// Compiles, stores spec, plan, desired state and generation in one transaction. Durable when
     /// it returns. The same version with equal content is a no-op; with other content a conflict.
     pub async fn create_job(&self, job: NewJob) -> Result<JobInfo> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        let plan = self.validate(&job.spec)?;
+        self.store_job(job, plan).await
+    }
+
+    pub(crate) async fn store_job(&self, job: NewJob, plan: JobPlan) -> Result<JobInfo> {
+        let id = job.spec.id.clone();
+        self.change(move |world, now| world.create_job(job, plan, now)).await?;
+        self.job(&id).map(|info| info.as_ref().clone())
     }
 
     /// Checks and compiles as `create_job` would, and stores nothing (JOB-8).
     pub fn validate(&self, spec: &JobSpec) -> Result<JobPlan> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        Ok(weir_planner::compile::compile(spec, Horizon::Local)?)
     }
 
     /// Changes what is wanted. `if_generation` refuses with a conflict when it has moved on. With
     /// `fresh` a start deletes the job's local cuts and begins empty; refused while running.
     pub async fn set_desired(&self, job: &JobId, desired: DesiredState, if_generation: Option<Generation>, fresh: bool) -> Result<JobInfo> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        let id = job.clone();
+        self.change(move |world, now| world.set_desired(&id, desired, if_generation, fresh, now)).await?;
+        self.job(job).map(|info| info.as_ref().clone())
     }
 
-    /// Stops the job and deletes it with its state and results.
+    /// Stops the job and deletes it with its state and results. The job is gone from every list at
+    /// once; when its agent is online, this also waits (10 s at most) until nothing of it runs or
+    /// is left there. An agent that is offline deletes it when it returns.
     pub async fn drop_job(&self, job: &JobId) -> Result<()> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        let id = job.clone();
+        self.change(move |world, _| world.drop_job(&id)).await?;
+        self.forgotten(std::slice::from_ref(job)).await;
+        Ok(())
     }
 
     /// One job.
     pub fn job(&self, job: &JobId) -> Result<Arc<JobInfo>> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        self.view().job(job).cloned().ok_or_else(|| no_job(job))
     }
 
     /// All jobs by id.
     pub fn jobs(&self) -> Vec<Arc<JobInfo>> {
-        Vec::new()
+        self.view().catalog.jobs.values().cloned().collect()
     }
 
     /// Events, of one job or of all, oldest first.
     pub fn events(&self, job: Option<&JobId>) -> Vec<JobEvent> {
-        Vec::new()
+        self.view().events_of(job)
     }
 
     /// All known agents by id.
     pub fn agents(&self) -> Vec<AgentInfo> {
-        Vec::new()
-    }
-
-    /// Waits for a state. Fails at once with the job's last error when it is `failed`; `Finished`
-    /// satisfies a wait for `Running`; a wait that runs out is `Error::Timeout`.
-    ///
-    /// Cancel: safe to drop.
-    pub async fn wait(&self, job: &JobId, until: WaitFor, timeout: Duration) -> Result<Arc<JobInfo>> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        self.view().agents.values().map(|agent| agent.as_ref().clone()).collect()
     }
 
     /// One request of an agent: the in-process link and the HTTP door both end here.
     pub async fn agent_call(&self, request: AgentRequest) -> HubResponse {
-        HubResponse::Accepted
+        let answer = match request {
+            AgentRequest::Register(request) => {
+                let session = uuid::Uuid::new_v4().to_string();
+                self.change(move |world, now| Ok(world.register(&request, session, now))).await
+            }
+            AgentRequest::NextCommands(request) => self.next_commands(request).await,
+            AgentRequest::CommandDone(done) => self.change(move |world, now| Ok(world.command_done(&done, now))).await,
+            AgentRequest::Report(report) => {
+                let renews = Some(report.session.clone());
+                self.change_renewing(renews, move |world, now| Ok(world.report(&report, now))).await
+            }
+            AgentRequest::NextRead(request) => self.next_read(request).await,
+        };
+        answer.unwrap_or_else(|error| HubResponse::Refused(Refusal { class: Class::Retry, message: error.to_string() }))
     }
 
     /// Passes a read to the agent that holds the job and relays its answer, an Arrow IPC stream, unread.
+    ///
+    /// Errors: no such job; the job was never started; its agent is offline, does not answer
+    /// within 30 s, or says why it cannot.
     pub async fn read(&self, request: ReadRequest) -> Result<BoxStream<'static, Result<Bytes>>> {
-        Err(Error::Unavailable("not built yet".to_owned()))
+        let info = self.job(&request.job)?;
+        let Some(agent) = info.agent.clone() else {
+            return Err(Error::Unavailable(format!("job '{}' has not run yet, so there is nothing to read", info.id)));
+        };
+        if self.view().agents.get(&agent).is_none_or(|agent| agent.state != "online") {
+            return Err(Error::Unavailable(format!("agent '{agent}', which holds job '{}', is offline", info.id)));
+        }
+        self.inner.reads.ask(agent, request, self.inner.clock.clone()).await
+    }
+
+    /// Takes an agent's answer to a read and passes it on until it ends or its reader leaves.
+    ///
+    /// Errors: the session has ended.
+    /// Cancel: safe to drop; the reader sees the answer break off.
+    pub async fn read_answer(&self, session: &str, id: u64, body: std::result::Result<BoxStream<'static, Bytes>, String>) -> Result<()> {
+        self.relay_answer(session, id, body.map(|pieces| pieces.map(Ok).boxed())).await
+    }
+
+    pub(crate) async fn relay_answer(&self, session: &str, id: u64, body: Body) -> Result<()> {
+        let agent = self.view().sessions.get(session).cloned();
+        let agent = agent.ok_or_else(|| Error::Conflict("this session has ended: register again".to_owned()))?;
+        let mut closing = self.inner.closing.subscribe();
+        tokio::select! {
+            () = self.inner.reads.answer(&agent, id, body) => Ok(()),
+            _ = closing.wait_for(|closing| *closing) => Err(closed()),
+        }
     }
 
     /// Routes for agents: `POST /agent/v1/call` (JSON of `AgentRequest` to JSON of `HubResponse`)
     /// and `POST /agent/v1/reads/{id}?session=…` (body: the Arrow IPC stream that answers a read,
     /// or status `x-weir-error` header with a message).
     pub fn agent_router(&self) -> axum::Router {
-        axum::Router::new()
+        crate::agent_api::router(self.clone())
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.inner.view.borrow().clone()
+    }
+
+    async fn change<R: Send + 'static>(&self, act: impl FnOnce(&mut World, Now) -> Result<R> + Send + 'static) -> Result<R> {
+        self.change_renewing(None, act).await
+    }
+
+    async fn change_renewing<R: Send + 'static>(
+        &self,
+        renews: Option<String>,
+        act: impl FnOnce(&mut World, Now) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        if *self.inner.closing.borrow() {
+            return Err(closed());
+        }
+        let (answer, answered) = oneshot::channel();
+        let act = Box::new(move |world: &mut World, now: Now| {
+            let done = act(world, now);
+            // Whoever asked may have left; the change stands all the same.
+            Box::new(move |stored: Result<()>| drop(answer.send(stored.and(done)))) as Finish
+        });
+        self.inner.requests.send(Message { act, renews }).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
     }
 }
+
+fn no_job(job: &JobId) -> Error {
+    Error::NotFound { kind: "job", name: job.to_string() }
+}
+

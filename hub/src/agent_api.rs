@@ -1,0 +1,63 @@
+//! Routes for agents over HTTP: the same messages as over the in-process link.
+
+use crate::error::Error;
+use crate::hub::Hub;
+use axum::Json;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use futures::StreamExt;
+use serde::Deserialize;
+use weir_planner::protocol::AgentRequest;
+
+/// Longest request, other than the answer to a read: a report of a very large job.
+const CALL_BYTES_MAX: usize = 16 << 20;
+/// Carries the reason when there is no answer to a read.
+pub const ERROR_HEADER: &str = "x-weir-error";
+
+/// The agents' door.
+pub fn router(hub: Hub) -> Router {
+    let call = post(call).layer(DefaultBodyLimit::max(CALL_BYTES_MAX));
+    // Answers to reads are streamed through a bounded channel, never held: they need no limit.
+    let read = post(read).layer(DefaultBodyLimit::disable());
+    Router::new().route("/agent/v1/call", call).route("/agent/v1/reads/{id}", read).with_state(hub)
+}
+
+async fn call(State(hub): State<Hub>, body: Bytes) -> Response {
+    match serde_json::from_slice::<AgentRequest>(&body) {
+        Ok(request) => Json(hub.agent_call(request).await).into_response(),
+        Err(e) => problem(StatusCode::BAD_REQUEST, "malformed_request", &format!("the body is not a request of an agent: {e}")),
+    }
+}
+
+#[derive(Deserialize)]
+struct Session {
+    session: String,
+}
+
+async fn read(State(hub): State<Hub>, Path(id): Path<u64>, Query(query): Query<Session>, headers: HeaderMap, body: Body) -> Response {
+    let answer = match headers.get(ERROR_HEADER) {
+        Some(reason) => Err(String::from_utf8_lossy(reason.as_bytes()).into_owned()),
+        None => Ok(body.into_data_stream().map(|piece| piece.map_err(|e| e.to_string())).boxed()),
+    };
+    match hub.relay_answer(&query.session, id, answer).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => {
+            let status = match &error {
+                Error::Conflict(_) => StatusCode::CONFLICT,
+                Error::Unavailable(_) | Error::Store { .. } | Error::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
+                Error::NotFound { .. } => StatusCode::NOT_FOUND,
+                Error::Invalid(_) | Error::Exists { .. } | Error::InUse { .. } | Error::JobFailed { .. } => StatusCode::BAD_REQUEST,
+            };
+            problem(status, "refused", &error.to_string())
+        }
+    }
+}
+
+fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+    (status, Json(serde_json::json!({ "code": code, "message": message }))).into_response()
+}
+

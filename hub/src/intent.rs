@@ -1,0 +1,401 @@
+//! What is wanted of one job and how far it has come: a pure state machine over one record.
+//!
+//! An attempt is *live* from its grant until it is known to have ended. At most one attempt of a
+//! job is live; the next one is granted only out of `Waiting` or `Backoff`, where none is. News
+//! of any other attempt never reaches this file, so it cannot change the state (HUB-2, H4).
+
+use crate::clock::Now;
+use crate::hub::{DesiredState, JobState};
+use serde::{Deserialize, Serialize};
+use weir_planner::error::Class;
+use weir_planner::id::{Attempt, Generation, JobId, JobVersion};
+use weir_planner::protocol::{AttemptState, Failure, Level};
+use weir_planner::spec::Restart;
+
+/// Where a job stands between wanted and observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Never started.
+    Created,
+    /// Wants an attempt, and gets one as soon as its agent can take it.
+    Waiting,
+    /// The last attempt failed; the next one follows after a pause.
+    Backoff,
+    /// Live: granted, not yet seen running.
+    Starting,
+    /// Live: seen running.
+    Running,
+    /// Live when last heard of, but its agent's lease has ended, so it has fenced itself (AGT-4).
+    Lost,
+    /// Live: told to stop.
+    Stopping,
+    /// No attempt, none wanted.
+    Stopped,
+    /// Needs a person.
+    Failed,
+    /// Its bounded inputs ended.
+    Finished,
+}
+
+/// The stored record of a job's intent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The job.
+    pub job: JobId,
+    /// Current version.
+    pub version: JobVersion,
+    /// Wanted.
+    pub desired: DesiredState,
+    /// Rises with each change of what is wanted.
+    pub generation: Generation,
+    /// Last granted attempt.
+    pub attempt: Attempt,
+    /// How far it has come.
+    pub phase: Phase,
+    /// An attempt has failed, or its agent has gone, since the job last ran.
+    pub degraded: bool,
+    /// The next attempt begins from nothing. Kept until one has been seen running, since a grant
+    /// that was never carried out has not deleted anything.
+    pub fresh: bool,
+    /// Wall clock.
+    pub created_at_ms: i64,
+    /// Wall clock of the last move to running.
+    pub started_at_ms: Option<i64>,
+    /// Why an attempt last failed.
+    pub last_error: Option<String>,
+    /// What the job is waiting for right now.
+    pub waiting: Option<String>,
+    /// Wall clock of the counted failures within the window; never longer than `max_attempts`.
+    pub failures_at_ms: Vec<i64>,
+    /// Failures in a row, counted or not: sets the pause.
+    pub streak: u32,
+    /// Steady clock: end of the pause. `None` after a restart of the hub, which ends it.
+    #[serde(skip)]
+    pub retry_at_ms: Option<u64>,
+    /// Steady clock: since when the live attempt has been seen running.
+    #[serde(skip)]
+    pub running_since_ms: Option<u64>,
+    /// How many reports in a row left out the live attempt, though its agent has taken the command.
+    #[serde(skip)]
+    pub missed_reports: u32,
+}
+
+/// What a step asks of its surroundings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Keep an event.
+    Tell(Level, &'static str, String),
+    /// Tell the agent to stop this job's current attempt.
+    StopAttempt,
+    /// Take the start command back: it has not left the outbox.
+    WithdrawStart,
+}
+
+fn tell(level: Level, kind: &'static str, message: impl Into<String>) -> Effect {
+    Effect::Tell(level, kind, message.into())
+}
+
+impl Intent {
+    /// A new job. `floor` is an attempt that all of its attempts exceed.
+    pub fn new(job: JobId, version: JobVersion, desired: DesiredState, floor: Attempt, now: Now) -> Self {
+        let phase = match desired {
+            DesiredState::Running => Phase::Waiting,
+            DesiredState::Stopped => Phase::Created,
+        };
+        Intent {
+            job,
+            version,
+            desired,
+            generation: Generation::new(1),
+            attempt: floor,
+            phase,
+            degraded: false,
+            fresh: false,
+            created_at_ms: now.wall_ms,
+            started_at_ms: None,
+            last_error: None,
+            waiting: None,
+            failures_at_ms: Vec::new(),
+            streak: 0,
+            retry_at_ms: None,
+            running_since_ms: None,
+            missed_reports: 0,
+        }
+    }
+
+    /// The word of spec 1.3.
+    pub fn state(&self) -> JobState {
+        match self.phase {
+            Phase::Created => JobState::Created,
+            Phase::Waiting | Phase::Backoff | Phase::Starting if self.degraded => JobState::Degraded,
+            Phase::Waiting | Phase::Backoff | Phase::Starting => JobState::Starting,
+            Phase::Running => JobState::Running,
+            Phase::Lost => JobState::Degraded,
+            Phase::Stopping => JobState::Stopping,
+            Phase::Stopped => JobState::Stopped,
+            Phase::Failed => JobState::Failed,
+            Phase::Finished => JobState::Finished,
+        }
+    }
+
+    /// An attempt may be running somewhere.
+    pub fn is_live(&self) -> bool {
+        match self.phase {
+            Phase::Starting | Phase::Running | Phase::Lost | Phase::Stopping => true,
+            Phase::Created | Phase::Waiting | Phase::Backoff | Phase::Stopped | Phase::Failed | Phase::Finished => false,
+        }
+    }
+
+    /// The job wants an attempt now.
+    pub fn wants_grant(&self, now: Now) -> bool {
+        match self.phase {
+            Phase::Waiting => true,
+            Phase::Backoff => self.retry_at_ms.is_none_or(|at| at <= now.steady_ms),
+            Phase::Created | Phase::Starting | Phase::Running | Phase::Lost => false,
+            Phase::Stopping | Phase::Stopped | Phase::Failed | Phase::Finished => false,
+        }
+    }
+
+    /// The user wants it to run. With `fresh` from nothing.
+    ///
+    /// Errors: the reason, with the way out, when it cannot be had.
+    pub fn start(&mut self, fresh: bool) -> Result<Vec<Effect>, String> {
+        let job = self.job.clone();
+        match self.phase {
+            Phase::Finished if !fresh => Err(format!(
+                "job '{job}' is finished: all of its bounded inputs were read to the end; start it fresh to run it again from the beginning"
+            )),
+            Phase::Created | Phase::Stopped | Phase::Failed | Phase::Finished => {
+                self.generation = self.generation.next();
+                self.desired = DesiredState::Running;
+                self.phase = Phase::Waiting;
+                self.degraded = false;
+                self.fresh |= fresh;
+                self.last_error = None;
+                self.waiting = None;
+                self.failures_at_ms.clear();
+                self.streak = 0;
+                let how = if fresh { "start from nothing was asked for: older state and results are deleted" } else { "start was asked for" };
+                Ok(vec![tell(Level::Info, "started", how)])
+            }
+            Phase::Stopping if fresh => Err(format!("job '{job}' is still stopping: wait for it to be stopped, then start it fresh")),
+            Phase::Stopping => {
+                if self.desired != DesiredState::Running {
+                    self.generation = self.generation.next();
+                    self.desired = DesiredState::Running;
+                }
+                Ok(Vec::new())
+            }
+            Phase::Waiting | Phase::Backoff | Phase::Starting | Phase::Running | Phase::Lost if fresh => {
+                Err(format!("job '{job}' is {}: a fresh start deletes its state, so stop it first", self.state()))
+            }
+            Phase::Waiting | Phase::Backoff | Phase::Starting | Phase::Running | Phase::Lost => Ok(Vec::new()),
+        }
+    }
+
+    /// The user wants it to stand still. `left_outbox`: the live attempt's start command may
+    /// have reached its agent.
+    pub fn stop(&mut self, left_outbox: bool) -> Vec<Effect> {
+        if self.desired == DesiredState::Stopped {
+            return Vec::new();
+        }
+        self.desired = DesiredState::Stopped;
+        self.generation = self.generation.next();
+        match self.phase {
+            Phase::Created | Phase::Stopped | Phase::Failed | Phase::Finished | Phase::Stopping => Vec::new(),
+            Phase::Waiting | Phase::Backoff => vec![self.stopped()],
+            Phase::Starting if !left_outbox => vec![Effect::WithdrawStart, self.stopped()],
+            Phase::Starting | Phase::Running => {
+                self.phase = Phase::Stopping;
+                self.missed_reports = 0;
+                vec![tell(Level::Info, "stopping", "stop was asked for"), Effect::StopAttempt]
+            }
+            // The attempt has fenced itself at its lease's end; the command waits for an agent
+            // that returns with it all the same.
+            Phase::Lost => vec![Effect::StopAttempt, self.stopped()],
+        }
+    }
+
+    /// Grants the next attempt.
+    pub fn grant(&mut self, agent: &str) -> Vec<Effect> {
+        debug_assert!(!self.is_live(), "at most one attempt is live");
+        let again = self.started_at_ms.is_some() || self.streak > 0;
+        self.attempt = self.attempt.next();
+        self.phase = Phase::Starting;
+        self.waiting = None;
+        self.retry_at_ms = None;
+        self.running_since_ms = None;
+        self.missed_reports = 0;
+        let kind = if again { "restarted" } else { "starting" };
+        vec![tell(Level::Info, kind, format!("attempt {} on agent '{agent}'", self.attempt))]
+    }
+
+    /// The job wants an attempt but cannot have one.
+    pub fn wait_for(&mut self, reason: String) -> Vec<Effect> {
+        self.phase = Phase::Waiting;
+        if self.waiting.as_ref() == Some(&reason) {
+            return Vec::new();
+        }
+        self.waiting = Some(reason.clone());
+        vec![tell(Level::Warn, "waiting", reason)]
+    }
+
+    /// The current attempt's agent says how it stands.
+    pub fn observe(&mut self, seen: &AttemptState, restart: &Restart, now: Now) -> Vec<Effect> {
+        match self.phase {
+            Phase::Starting | Phase::Running | Phase::Lost => match seen {
+                AttemptState::Starting => {
+                    if self.phase == Phase::Lost {
+                        self.phase = Phase::Starting;
+                        self.waiting = None;
+                    }
+                    Vec::new()
+                }
+                AttemptState::Running => self.runs(now),
+                AttemptState::Stopping => Vec::new(),
+                AttemptState::Stopped => {
+                    let unasked = Failure { class: Class::Retry, message: "the agent stopped it without being told to".to_owned() };
+                    self.failed(&unasked, restart, now)
+                }
+                AttemptState::Finished => {
+                    self.phase = Phase::Finished;
+                    self.degraded = false;
+                    self.fresh = false;
+                    self.waiting = None;
+                    vec![tell(Level::Info, "finished", "all bounded inputs ended")]
+                }
+                AttemptState::Failed(failure) => self.failed(failure, restart, now),
+            },
+            Phase::Stopping => match seen {
+                AttemptState::Starting | AttemptState::Running | AttemptState::Stopping => Vec::new(),
+                AttemptState::Stopped | AttemptState::Finished => vec![self.stopped()],
+                AttemptState::Failed(failure) => self.failed_while_stopping(failure),
+            },
+            Phase::Created | Phase::Waiting | Phase::Backoff | Phase::Stopped | Phase::Failed | Phase::Finished => match seen {
+                AttemptState::Starting | AttemptState::Running | AttemptState::Stopping => vec![Effect::StopAttempt],
+                AttemptState::Stopped | AttemptState::Finished | AttemptState::Failed(_) => Vec::new(),
+            },
+        }
+    }
+
+    /// The live attempt ended by a failure.
+    pub fn failed(&mut self, failure: &Failure, restart: &Restart, now: Now) -> Vec<Effect> {
+        let steady = self.running_since_ms.take().is_some_and(|since| now.steady_ms.saturating_sub(since) >= restart.window_ms);
+        self.streak = if steady { 1 } else { self.streak.saturating_add(1) };
+        let message = failure.message.clone();
+        match failure.class {
+            Class::User | Class::Corrupt => self.give_up(message),
+            Class::Retry | Class::Fenced => self.back_off(message, restart, now),
+            Class::Bug => {
+                let window = i64::try_from(restart.window_ms).unwrap_or(i64::MAX);
+                self.failures_at_ms.retain(|at| now.wall_ms.saturating_sub(*at) < window);
+                self.failures_at_ms.push(now.wall_ms);
+                if self.failures_at_ms.len() >= restart.max_attempts.max(1) as usize {
+                    let times = self.failures_at_ms.len();
+                    return self.give_up(format!("{message} (failure {times} of {} within {} ms)", restart.max_attempts.max(1), restart.window_ms));
+                }
+                self.back_off(message, restart, now)
+            }
+        }
+    }
+
+    /// The live attempt is known to be gone without having failed: its process ended, or its
+    /// agent no longer has it. Not counted: the job is not at fault.
+    pub fn gone(&mut self, why: String) -> Vec<Effect> {
+        match self.phase {
+            Phase::Starting | Phase::Running | Phase::Lost => {
+                self.phase = Phase::Waiting;
+                self.waiting = None;
+                vec![tell(Level::Warn, "attempt_lost", why)]
+            }
+            Phase::Stopping => vec![tell(Level::Warn, "attempt_lost", why), self.stopped()],
+            Phase::Created | Phase::Waiting | Phase::Backoff | Phase::Stopped | Phase::Failed | Phase::Finished => Vec::new(),
+        }
+    }
+
+    /// The lease of the agent that holds the live attempt has ended.
+    pub fn agent_lost(&mut self, agent: &str) -> Vec<Effect> {
+        match self.phase {
+            Phase::Starting | Phase::Running => {
+                let why = offline(agent);
+                self.phase = Phase::Lost;
+                self.degraded = true;
+                self.running_since_ms = None;
+                self.waiting = Some(why.clone());
+                vec![tell(Level::Warn, "degraded", why)]
+            }
+            Phase::Stopping => {
+                vec![tell(Level::Warn, "attempt_lost", format!("agent '{agent}' went offline before it confirmed the stop")), self.stopped()]
+            }
+            Phase::Created | Phase::Waiting | Phase::Backoff | Phase::Lost => Vec::new(),
+            Phase::Stopped | Phase::Failed | Phase::Finished => Vec::new(),
+        }
+    }
+
+    /// Nothing but a person helps.
+    pub fn give_up(&mut self, reason: String) -> Vec<Effect> {
+        self.phase = Phase::Failed;
+        self.waiting = None;
+        self.retry_at_ms = None;
+        self.last_error = Some(reason.clone());
+        vec![tell(Level::Error, "failed", reason)]
+    }
+
+    fn runs(&mut self, now: Now) -> Vec<Effect> {
+        // What an attempt has written counts from here on; a repeat must not delete it again.
+        self.fresh = false;
+        if self.phase == Phase::Running {
+            return Vec::new();
+        }
+        let came_back = self.phase == Phase::Lost && self.started_at_ms.is_some();
+        self.phase = Phase::Running;
+        self.degraded = false;
+        self.waiting = None;
+        self.running_since_ms = Some(now.steady_ms);
+        if !came_back {
+            self.started_at_ms = Some(now.wall_ms);
+        }
+        vec![tell(Level::Info, "running", format!("attempt {} runs", self.attempt))]
+    }
+
+    fn back_off(&mut self, message: String, restart: &Restart, now: Now) -> Vec<Effect> {
+        let doublings = self.streak.saturating_sub(1).min(32);
+        let pause_ms = restart.backoff_ms.saturating_mul(1 << doublings).min(restart.max_backoff_ms);
+        self.phase = Phase::Backoff;
+        self.degraded = true;
+        self.waiting = None;
+        self.retry_at_ms = Some(now.steady_ms.saturating_add(pause_ms));
+        self.last_error = Some(message.clone());
+        vec![tell(Level::Warn, "degraded", format!("{message}; the next attempt follows in {pause_ms} ms"))]
+    }
+
+    fn failed_while_stopping(&mut self, failure: &Failure) -> Vec<Effect> {
+        match failure.class {
+            Class::User | Class::Corrupt => self.give_up(failure.message.clone()),
+            Class::Retry | Class::Fenced | Class::Bug => {
+                self.last_error = Some(failure.message.clone());
+                vec![tell(Level::Warn, "stop_failed", format!("the last epoch was not decided: {}", failure.message)), self.stopped()]
+            }
+        }
+    }
+
+    /// No attempt is live any more; a start that was asked for meanwhile follows.
+    fn stopped(&mut self) -> Effect {
+        self.phase = match self.desired {
+            DesiredState::Running => Phase::Waiting,
+            DesiredState::Stopped => Phase::Stopped,
+        };
+        self.degraded = false;
+        self.waiting = None;
+        self.retry_at_ms = None;
+        self.running_since_ms = None;
+        tell(Level::Info, "stopped", "no attempt runs")
+    }
+}
+
+/// Why a job whose local state is on an agent that is away waits.
+pub fn offline(agent: &str) -> String {
+    format!("agent '{agent}' is offline; the job's state is on it, so the job goes on when that agent returns")
+}
+

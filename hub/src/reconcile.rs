@@ -1,0 +1,335 @@
+//! Intent and reports in, commands and state changes out (pure): what agents say changes the
+//! world, and `settle` brings every job one step nearer to what is wanted of it.
+
+use crate::clock::Now;
+use crate::fleet::Arrival;
+use crate::intent::{Phase, offline};
+use crate::outbox::{Entry, Order};
+use crate::place;
+use crate::world::{Assignment, World};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use weir_planner::error::Class;
+use weir_planner::id::{AgentId, Attempt, JobId};
+use weir_planner::protocol::{
+    Action, Command, CommandDone, Failure, HubResponse, JobObservation, Level, Refusal, Register, Registered, Report, Restore, Start,
+};
+
+/// Reports in a row that must leave out an attempt whose command is done before it counts as
+/// gone: one that was under way when the command ended may not know of it yet.
+const MISSED_REPORTS_MAX: u32 = 3;
+/// Events taken from one report and job.
+const EVENTS_A_REPORT_MAX: usize = 200;
+
+impl World {
+    /// An agent registers. `session` is new and random.
+    pub fn register(&mut self, request: &Register, session: String, now: Now) -> HubResponse {
+        let arrival = match self.fleet.register(request, &session, now) {
+            Ok(arrival) => arrival,
+            Err(refusal) => return HubResponse::Refused(refusal),
+        };
+        let agent = &request.agent;
+        self.outbox.release(agent);
+        self.changes.agents.insert(agent.clone());
+        self.changes.seen_agents.insert(agent.clone());
+        for id in self.live_on(agent) {
+            self.confirm(&id, request, arrival, now);
+        }
+        for running in &request.running {
+            self.stop_stray(agent, &running.job, running.attempt);
+        }
+        HubResponse::Registered(Registered { session, lease_ms: self.fleet.lease_ms(), report_ms: self.fleet.report_ms() })
+    }
+
+    /// A live attempt of this agent after a registration: lost with its data directory, gone with
+    /// its process, or confirmed.
+    fn confirm(&mut self, id: &JobId, request: &Register, arrival: Arrival, now: Now) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let Some(assignment) = &job.assignment else { return };
+        let attempt = job.intent.attempt;
+        let agent = &request.agent;
+        let effects = if assignment.store_id != request.store_id {
+            let reason = other_store(agent, &assignment.store_id, &request.store_id);
+            self.job_mut(id).map(|job| job.intent.give_up(reason))
+        } else if arrival == Arrival::Started {
+            let why = format!("agent '{agent}' was restarted");
+            self.job_mut(id).map(|job| job.intent.gone(why))
+        } else if request.running.iter().any(|r| r.job == *id && r.attempt == attempt) || self.start_is_pending(id) {
+            // Goes on; the next report says how it stands.
+            return;
+        } else {
+            let why = format!("agent '{agent}' came back without attempt {attempt}");
+            self.job_mut(id).map(|job| job.intent.gone(why))
+        };
+        self.carry_out(id, effects.unwrap_or_default(), now);
+    }
+
+    /// A report. Only the head can be refused; what it says of stale attempts is dropped.
+    pub fn report(&mut self, report: &Report, now: Now) -> HubResponse {
+        let agent = match self.fleet.accept(&report.session, report.sequence, &report.load, now) {
+            Ok(agent) => agent,
+            Err(refusal) => return HubResponse::Refused(refusal),
+        };
+        self.changes.seen_agents.insert(agent.clone());
+        let mut named = BTreeSet::new();
+        for observation in &report.jobs {
+            if self.is_current(&agent, &observation.job, observation.attempt) {
+                named.insert(observation.job.clone());
+                self.observe(&agent, observation, now);
+            } else if !is_over(observation) {
+                self.stop_stray(&agent, &observation.job, observation.attempt);
+            }
+        }
+        for id in self.live_on(&agent) {
+            self.count_missed(&id, named.contains(&id), &agent, now);
+        }
+        HubResponse::Accepted
+    }
+
+    fn observe(&mut self, agent: &AgentId, seen: &JobObservation, now: Now) {
+        for event in seen.events.iter().take(EVENTS_A_REPORT_MAX) {
+            self.keep(&seen.job, Some(agent.clone()), event.clone());
+        }
+        let Some(job) = self.jobs.get_mut(&seen.job) else { return };
+        let before = (job.intent.clone(), job.assignment.clone());
+        let job = Arc::make_mut(job);
+        let restart = job.version.spec.restart.clone();
+        let effects = job.intent.observe(&seen.state, &restart, now);
+        if let Some(assignment) = &mut job.assignment {
+            // A cut that a fresh start is about to delete does not count.
+            assignment.has_cut |= seen.has_cut && !job.intent.fresh;
+        }
+        let mut kept = seen.clone();
+        kept.events = Vec::new();
+        job.observation = Some(Arc::new(kept));
+        let changed = before != (job.intent.clone(), job.assignment.clone());
+        self.changes.seen_jobs.insert(seen.job.clone());
+        if changed {
+            self.changes.jobs.insert(seen.job.clone());
+        }
+        self.carry_out(&seen.job, effects, now);
+    }
+
+    /// An attempt that its agent has taken but does not report is gone (C56).
+    fn count_missed(&mut self, id: &JobId, named: bool, agent: &AgentId, now: Now) {
+        let pending = self.start_is_pending(id) || self.stop_is_pending(id);
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if named || pending {
+            if job.intent.missed_reports > 0 {
+                Arc::make_mut(job).intent.missed_reports = 0;
+            }
+            return;
+        }
+        let job = Arc::make_mut(job);
+        job.intent.missed_reports += 1;
+        if job.intent.missed_reports >= MISSED_REPORTS_MAX {
+            let why = format!("agent '{agent}' no longer reports attempt {}", job.intent.attempt);
+            let effects = self.job_mut(id).map(|job| job.intent.gone(why));
+            self.carry_out(id, effects.unwrap_or_default(), now);
+        }
+    }
+
+    /// The end of a command. One that is not there any more was superseded: nothing happens.
+    pub fn command_done(&mut self, done: &CommandDone, now: Now) -> HubResponse {
+        let agent = match self.fleet.speaker(&done.session) {
+            Ok(agent) => agent,
+            Err(refusal) => return HubResponse::Refused(refusal),
+        };
+        let Some(entry) = self.outbox.get(done.id).filter(|entry| entry.agent == agent).cloned() else {
+            return HubResponse::Accepted;
+        };
+        match &done.result {
+            Ok(()) => {
+                self.remove_command(done.id);
+            }
+            Err(failure) => self.command_failed(&entry, failure, now),
+        }
+        HubResponse::Accepted
+    }
+
+    fn command_failed(&mut self, entry: &Entry, failure: &Failure, now: Now) {
+        let again = match (&entry.order, failure.class) {
+            (Order::Start { .. }, _) | (_, Class::Fenced) => false,
+            (Order::Stop | Order::Forget, Class::Retry | Class::Bug) => true,
+            (Order::Stop | Order::Forget, Class::User | Class::Corrupt) => false,
+        };
+        let current = self.is_current(&entry.agent, &entry.job, entry.attempt);
+        if self.jobs.contains_key(&entry.job) && !matches!(entry.order, Order::Forget) {
+            let what = if entry.order == Order::Stop { "stop" } else { "start" };
+            let message = format!("agent '{}' could not {what} attempt {}: {}", entry.agent, entry.attempt, failure.message);
+            self.tell(&entry.job, Level::Warn, "command_failed", message, now);
+        }
+        if again {
+            self.outbox.postpone(entry.id, now);
+            return;
+        }
+        self.remove_command(entry.id);
+        let live = self.jobs.get(&entry.job).is_some_and(|job| job.intent.is_live());
+        if !current || !live {
+            return;
+        }
+        let effects = match entry.order {
+            Order::Start { .. } => self.job_mut(&entry.job).map(|job| {
+                let restart = job.version.spec.restart.clone();
+                job.intent.failed(failure, &restart, now)
+            }),
+            // Fenced: the agent has no such attempt. The reports tell whether it is gone.
+            Order::Stop if failure.class == Class::Fenced => None,
+            Order::Stop => self.job_mut(&entry.job).map(|job| job.intent.give_up(format!("could not be stopped: {}", failure.message))),
+            Order::Forget => None,
+        };
+        self.carry_out(&entry.job, effects.unwrap_or_default(), now);
+    }
+
+    /// Hands an agent its commands.
+    pub fn claim(&mut self, session: &str, now: Now) -> Result<(AgentId, Vec<Command>), Refusal> {
+        let agent = self.fleet.speaker(session)?;
+        let taken = self.outbox.claim(&agent, now);
+        let command = |entry: Arc<Entry>| {
+            let action = match &entry.order {
+                Order::Start { restore } => {
+                    let plan = self.jobs.get(&entry.job)?.version.plan.as_ref().clone();
+                    Action::Start(Box::new(Start { attempt: entry.attempt, plan, restore: restore.clone() }))
+                }
+                Order::Stop => Action::Stop { attempt: entry.attempt },
+                Order::Forget => Action::Forget { attempt: entry.attempt },
+            };
+            Some(Command { id: entry.id, job: entry.job.clone(), generation: entry.generation, action })
+        };
+        let commands = taken.into_iter().filter_map(command).collect();
+        Ok((agent, commands))
+    }
+
+    /// Judges leases, then grants attempts to the jobs that want one and can have it.
+    pub fn settle(&mut self, now: Now) {
+        for agent in self.fleet.judge(now) {
+            self.changes.seen_agents.insert(agent.clone());
+            for id in self.live_on(&agent) {
+                let effects = self.job_mut(&id).map(|job| job.intent.agent_lost(agent.as_str()));
+                self.carry_out(&id, effects.unwrap_or_default(), now);
+            }
+        }
+        let wanting: Vec<JobId> = self.jobs.iter().filter(|(_, job)| job.intent.wants_grant(now)).map(|(id, _)| id.clone()).collect();
+        for id in wanting {
+            self.place(&id, now);
+        }
+    }
+
+    /// When `settle`, or an agent's wait for commands, has something to do by the mere passing of time.
+    pub fn next_deadline(&self, now: Now) -> Option<u64> {
+        let retries = self.jobs.values().filter(|job| job.intent.phase == Phase::Backoff);
+        let retry = retries.filter_map(|job| job.intent.retry_at_ms).filter(|at| *at > now.steady_ms).min();
+        [self.fleet.next_deadline(), retry, self.outbox.next_due(now)].into_iter().flatten().min()
+    }
+
+    fn place(&mut self, id: &JobId, now: Now) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let held = job.assignment.clone();
+        let pinned = held.as_ref().filter(|_| !job.intent.fresh);
+        let chosen = match pinned {
+            Some(assignment) => self.pinned_agent(assignment),
+            None => self.free_agent(id, held.as_ref(), now),
+        };
+        let effects = match chosen {
+            Ok(agent) => return self.grant(id, agent, held, now),
+            Err(Unplaced::Never(reason)) => self.job_mut(id).map(|job| job.intent.give_up(reason)),
+            Err(Unplaced::Soon) => None,
+            Err(Unplaced::NotYet(reason)) if job.intent.phase == Phase::Waiting && job.intent.waiting.as_ref() == Some(&reason) => None,
+            Err(Unplaced::NotYet(reason)) => self.job_mut(id).map(|job| job.intent.wait_for(reason)),
+        };
+        self.carry_out(id, effects.unwrap_or_default(), now);
+    }
+
+    fn pinned_agent(&self, assignment: &Assignment) -> Result<AgentId, Unplaced> {
+        let agent = &assignment.agent;
+        match self.fleet.get(agent).filter(|member| member.session.is_some()) {
+            None if self.fleet.get(agent).is_some_and(|member| !member.lost) => Err(Unplaced::Soon),
+            None => Err(Unplaced::NotYet(offline(agent.as_str()))),
+            Some(member) if member.agent.store_id == assignment.store_id => Ok(agent.clone()),
+            Some(member) => Err(Unplaced::Never(other_store(agent, &assignment.store_id, &member.agent.store_id))),
+        }
+    }
+
+    /// A fresh start stays where the job was when that agent is there; else any eligible one.
+    fn free_agent(&self, id: &JobId, held: Option<&Assignment>, now: Now) -> Result<AgentId, Unplaced> {
+        let candidates = self.fleet.candidates(now);
+        if let Some(held) = held
+            && candidates.iter().any(|candidate| candidate.agent == held.agent)
+        {
+            return Ok(held.agent.clone());
+        }
+        let node_ids = self.jobs.get(id).map(|job| job.version.spec.node_ids.as_slice()).unwrap_or_default();
+        place::choose(&candidates, node_ids).map_err(Unplaced::NotYet)
+    }
+
+    fn grant(&mut self, id: &JobId, agent: AgentId, held: Option<Assignment>, now: Now) {
+        let Some(store_id) = self.fleet.get(&agent).map(|member| member.agent.store_id.clone()) else { return };
+        let moved = held.as_ref().filter(|held| held.agent != agent);
+        if let Some(old) = moved {
+            // What the job left behind elsewhere must never be taken for its state.
+            self.send(old.agent.clone(), id.clone(), old.attempt, Order::Forget);
+        }
+        let Some(job) = self.job_mut(id) else { return };
+        let has_cut = !job.intent.fresh && held.is_some_and(|held| held.has_cut);
+        let effects = job.intent.grant(agent.as_str());
+        let attempt = job.intent.attempt;
+        let restore = if job.intent.fresh { Restore::Fresh } else { Restore::Local { store_id: store_id.clone(), must_exist: has_cut } };
+        job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut });
+        job.observation = None;
+        self.send(agent, id.clone(), attempt, Order::Start { restore });
+        self.carry_out(id, effects, now);
+    }
+
+    /// This attempt of the job is the last one granted, and to this agent.
+    fn is_current(&self, agent: &AgentId, id: &JobId, attempt: Attempt) -> bool {
+        let assigned = |job: &crate::world::Job| job.assignment.as_ref().is_some_and(|a| a.agent == *agent && a.attempt == attempt);
+        self.jobs.get(id).is_some_and(|job| job.intent.attempt == attempt && assigned(job))
+    }
+
+    fn live_on(&self, agent: &AgentId) -> Vec<JobId> {
+        let here = |job: &crate::world::Job| job.intent.is_live() && job.assignment.as_ref().is_some_and(|a| a.agent == *agent);
+        self.jobs.iter().filter(|(_, job)| here(job)).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn start_is_pending(&self, id: &JobId) -> bool {
+        self.outbox.of_job(id).any(|entry| matches!(entry.order, Order::Start { .. }))
+    }
+
+    fn stop_is_pending(&self, id: &JobId) -> bool {
+        self.outbox.of_job(id).any(|entry| entry.order == Order::Stop)
+    }
+
+    /// Stops an attempt that runs though it should not: an older one, or one of a job that is
+    /// stopped, failed, or not known here. Its state is left alone.
+    fn stop_stray(&mut self, agent: &AgentId, id: &JobId, attempt: Attempt) {
+        let live = self.jobs.get(id).is_some_and(|job| job.intent.is_live());
+        let told = |entry: &Arc<Entry>| entry.agent == *agent && entry.attempt >= attempt;
+        if (live && self.is_current(agent, id, attempt)) || self.outbox.of_job(id).any(told) {
+            return;
+        }
+        tracing::warn!(job = %id, agent = %agent, attempt = attempt.get(), "stray attempt is stopped");
+        self.send(agent.clone(), id.clone(), attempt, Order::Stop);
+    }
+}
+
+enum Unplaced {
+    /// The hub has just started and the agent has not been judged: nothing to say yet.
+    Soon,
+    NotYet(String),
+    Never(String),
+}
+
+fn is_over(observation: &JobObservation) -> bool {
+    use weir_planner::protocol::AttemptState;
+    match observation.state {
+        AttemptState::Starting | AttemptState::Running | AttemptState::Stopping => false,
+        AttemptState::Stopped | AttemptState::Finished | AttemptState::Failed(_) => true,
+    }
+}
+
+fn other_store(agent: &AgentId, expected: &str, found: &str) -> String {
+    format!(
+        "the job's state is in data directory '{expected}' of agent '{agent}', but that agent now runs with data directory '{found}': bring the old directory back, or start the job fresh to give its state up"
+    )
+}
+
