@@ -43,7 +43,7 @@ async fn read(State(hub): State<Hub>, Path(id): Path<u64>, Query(query): Query<S
         Some(reason) => Err(String::from_utf8_lossy(reason.as_bytes()).into_owned()),
         None => Ok(body.into_data_stream().map(|piece| piece.map_err(|e| e.to_string())).boxed()),
     };
-    match hub.relay_answer(&query.session, id, answer).await {
+    match hub.read_answer(&query.session, id, answer).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => {
             let status = match &error {

@@ -9,7 +9,6 @@ use crate::store::{Store, assemble};
 use crate::view::View;
 use crate::world::World;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -399,18 +398,20 @@ impl Hub {
         if self.view().agents.get(&agent).is_none_or(|agent| agent.state != "online") {
             return Err(Error::Unavailable(format!("agent '{agent}', which holds job '{}', is offline", info.id)));
         }
-        self.inner.reads.ask(agent, request, self.inner.clock.clone()).await
+        let mut closing = self.inner.closing.subscribe();
+        tokio::select! {
+            answer = self.inner.reads.ask(agent, request, self.inner.clock.clone()) => answer,
+            _ = closing.wait_for(|closing| *closing) => Err(closed()),
+        }
     }
 
     /// Takes an agent's answer to a read and passes it on until it ends or its reader leaves.
     ///
+    /// An `Err` piece ends the answer, and the reader gets it as an error.
+    ///
     /// Errors: the session has ended.
     /// Cancel: safe to drop; the reader sees the answer break off.
-    pub async fn read_answer(&self, session: &str, id: u64, body: std::result::Result<BoxStream<'static, Bytes>, String>) -> Result<()> {
-        self.relay_answer(session, id, body.map(|pieces| pieces.map(Ok).boxed())).await
-    }
-
-    pub(crate) async fn relay_answer(&self, session: &str, id: u64, body: Body) -> Result<()> {
+    pub async fn read_answer(&self, session: &str, id: u64, body: Body) -> Result<()> {
         let agent = self.view().sessions.get(session).cloned();
         let agent = agent.ok_or_else(|| Error::Conflict("this session has ended: register again".to_owned()))?;
         let mut closing = self.inner.closing.subscribe();
