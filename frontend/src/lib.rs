@@ -4,3 +4,4 @@ pub mod error;
 pub mod options;
 pub mod query;
 pub mod sql;
+pub mod yaml;

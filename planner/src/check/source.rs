@@ -194,6 +194,10 @@ pub(super) fn properties(path: &str, properties: &BTreeMap<String, String>, faul
         let message = format!("the Kafka setting '{key}' is set by Weir and cannot be passed through");
         faults.push(Fault::new("reserved_property", format!("{path}.properties.{key}"), message).with_hint("leave it out"));
     }
+    for (key, _) in properties.iter().filter(|(_, value)| *value == "***") {
+        let message = format!("the Kafka setting '{key}' is a mask, not the secret that it stands for");
+        faults.push(Fault::new("masked_secret", format!("{path}.properties.{key}"), message).with_hint("put the secret in its place"));
+    }
 }
 
 fn codec(source: &Source, path: &str, faults: &mut Vec<Fault>) {

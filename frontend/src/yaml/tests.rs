@@ -1,0 +1,1 @@
+//! Documents in, specs or faults out.

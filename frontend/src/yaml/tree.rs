@@ -1,0 +1,181 @@
+//! YAML (and so JSON) text to a tree with places, within bounds: size, depth, number of nodes,
+//! growth by aliases. One clear fault for text that is no document.
+
+use crate::options::node::{Key, Node, Value};
+use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, Span, Tag};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_planner::error::{Fault, Place};
+
+/// Longest text, in bytes.
+pub const BYTES_MAX: usize = 10 << 20;
+/// Deepest nesting.
+pub const DEPTH_MAX: usize = 64;
+/// Most nodes of a document.
+const NODES_MAX: usize = 500_000;
+/// Most nodes that aliases may add.
+const ALIASED_MAX: usize = 20_000;
+
+/// The tree of the one document in `text`.
+///
+/// Errors: broken syntax, several documents, duplicate keys, or a bound passed.
+pub fn parse(text: &str) -> Result<Node, Vec<Fault>> {
+    if text.len() > BYTES_MAX {
+        let message = format!("the document has {} bytes, at most {BYTES_MAX} are allowed", text.len());
+        return Err(vec![Fault::new("too_large", "", message)]);
+    }
+    let mut options = Options::default();
+    options.emit_comments = false;
+    options.flow_nesting_limit = DEPTH_MAX;
+    options.block_nesting_limit = DEPTH_MAX;
+    let mut builder = Builder::default();
+    for next in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = next.map_err(|error| {
+            let fault = Fault::new("syntax", "", format!("not a valid document: {}", error.info().trim_end_matches('.').to_lowercase()));
+            vec![fault.at(Place { line: small(error.marker().line()), column: small(error.marker().col() + 1) })]
+        })?;
+        builder.take(event, &span).map_err(|fault| vec![fault])?;
+    }
+    if !builder.faults.is_empty() {
+        return Err(builder.faults);
+    }
+    builder.root.ok_or_else(|| vec![Fault::new("empty", "", "the document is empty").with_hint("write a job: id, operators, edges, sources, sinks")])
+}
+
+enum Open {
+    List(Vec<Node>),
+    Map { fields: Vec<(Key, Node)>, seen: BTreeSet<String>, key: Option<Key> },
+}
+
+#[derive(Default)]
+struct Builder {
+    open: Vec<(Open, Place, usize)>,
+    anchors: BTreeMap<usize, Node>,
+    nodes: usize,
+    aliased: usize,
+    documents: usize,
+    root: Option<Node>,
+    faults: Vec<Fault>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: &Span) -> Result<(), Fault> {
+        let place = Place { line: small(span.start.line()), column: small(span.start.col() + 1) };
+        match event {
+            Event::DocumentStart(..) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    let fault = Fault::new("several_documents", "", "the text holds more than one document");
+                    return Err(fault.at(place).with_hint("list several jobs under jobs:"));
+                }
+                Ok(())
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && !is_text(tag.as_deref(), place)?;
+                let value = if plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
+                    Value::Null
+                } else {
+                    Value::Scalar { text: text.into_owned(), plain }
+                };
+                self.put(Node { place: Some(place), value }, anchor)
+            }
+            Event::SequenceStart(_, anchor, tag) => self.begin(Open::List(Vec::new()), place, anchor, tag.as_deref()),
+            Event::MappingStart(_, anchor, tag) => {
+                let map = Open::Map { fields: Vec::new(), seen: BTreeSet::new(), key: None };
+                self.begin(map, place, anchor, tag.as_deref())
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some((open, place, anchor)) = self.open.pop() else { return Ok(()) };
+                let value = match open {
+                    Open::List(items) => Value::List(items),
+                    Open::Map { fields, .. } => Value::Map(fields),
+                };
+                self.put(Node { place: Some(place), value }, anchor)
+            }
+            Event::Alias(anchor) => {
+                let Some(target) = self.anchors.get(&anchor) else {
+                    return Err(Fault::new("bad_alias", "", "an alias refers to the node that holds it").at(place));
+                };
+                let node = target.clone();
+                self.copied(&node)?;
+                self.put(node, 0)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a copy of a node: one for its anchor, one for each alias.
+    fn copied(&mut self, node: &Node) -> Result<(), Fault> {
+        self.aliased += size(node);
+        if self.aliased > ALIASED_MAX {
+            let fault = Fault::new("too_large", "", format!("anchors and aliases stand for more than {ALIASED_MAX} nodes"));
+            return Err(node.place.map_or(fault.clone(), |place| fault.at(place)));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, open: Open, place: Place, anchor: usize, tag: Option<&Tag>) -> Result<(), Fault> {
+        is_text(tag, place)?;
+        if self.open.len() >= DEPTH_MAX {
+            return Err(Fault::new("too_deep", "", format!("the document is nested more than {DEPTH_MAX} levels deep")).at(place));
+        }
+        self.open.push((open, place, anchor));
+        Ok(())
+    }
+
+    fn put(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err(Fault::new("too_large", "", format!("the document has more than {NODES_MAX} nodes")));
+        }
+        if anchor != 0 {
+            self.copied(&node)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some((Open::List(items), ..)) => items.push(node),
+            Some((Open::Map { fields, seen, key }, ..)) => match key.take() {
+                Some(name) => {
+                    if seen.insert(name.name.clone()) {
+                        fields.push((name, node));
+                    } else {
+                        let fault = Fault::new("duplicate_key", "", format!("the key '{}' is given twice", name.name.escape_debug()));
+                        self.faults.push(match name.place {
+                            Some(place) => fault.at(place),
+                            None => fault,
+                        });
+                    }
+                }
+                None => {
+                    let Value::Scalar { text, .. } = node.value else {
+                        let fault = Fault::new("bad_key", "", format!("a key must be a name, it is {}", node.kind()));
+                        return Err(node.place.map_or(fault.clone(), |place| fault.at(place)));
+                    };
+                    *key = Some(Key { name: text, place: node.place });
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Whether a tag says that the scalar is text.
+fn is_text(tag: Option<&Tag>, place: Place) -> Result<bool, Fault> {
+    match tag {
+        None => Ok(false),
+        Some(tag) if tag.is_yaml_core_schema() => Ok(tag.suffix() == "str"),
+        Some(tag) => Err(Fault::new("tag", "", format!("the tag '{}' is not supported", tag.suffix().escape_debug())).at(place)),
+    }
+}
+
+fn size(node: &Node) -> usize {
+    match &node.value {
+        Value::Null | Value::Scalar { .. } => 1,
+        Value::List(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Map(fields) => 1 + fields.iter().map(|(_, node)| 1 + size(node)).sum::<usize>(),
+    }
+}
+
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
