@@ -17,24 +17,14 @@ struct Room {
 }
 
 const ROOMS: [Room; 6] = [
-    Room {
-        member: "planner",
-        ours: &[],
-        outside: Some(&["serde", "serde_json", "arrow-schema", "thiserror", "xxhash-rust"]),
-        never: &[],
-    },
+    Room { member: "planner", ours: &[], outside: Some(&["serde", "serde_json", "arrow-schema", "thiserror", "xxhash-rust"]), never: &[] },
     Room {
         member: "kernel",
         ours: &["weir-planner"],
         outside: None,
         never: &["tokio", "axum", "reqwest", "redb", "rdkafka", "parquet", "sqlparser", "pgwire", "async-trait", "chrono"],
     },
-    Room {
-        member: "agent",
-        ours: &["weir-planner", "weir-kernel"],
-        outside: None,
-        never: &["sqlparser", "datafusion", "axum", "pgwire"],
-    },
+    Room { member: "agent", ours: &["weir-planner", "weir-kernel"], outside: None, never: &["sqlparser", "datafusion", "axum", "pgwire"] },
     Room {
         member: "hub",
         ours: &["weir-planner"],
@@ -73,7 +63,8 @@ fn a_member_imports_only_what_its_room_allows() {
         let dependencies = dependencies(room.member);
         for name in &dependencies {
             let is_ours = name.starts_with("weir-");
-            let refused = if is_ours { !room.ours.contains(&name.as_str()) } else { room.outside.is_some_and(|o| !o.contains(&name.as_str())) };
+            let refused =
+                if is_ours { !room.ours.contains(&name.as_str()) } else { room.outside.is_some_and(|o| !o.contains(&name.as_str())) };
             if refused || room.never.contains(&name.as_str()) {
                 faults.push(format!("{}/Cargo.toml depends on {name}", room.member));
             }

@@ -14,14 +14,16 @@ fn check(faults: &[String]) {
 
 #[test]
 fn every_file_says_first_what_it_is() {
-    let faults = rust_files().into_iter().filter(|f| !f.text.starts_with("//! ")).map(|f| format!("{} has no module doc on its first line", f.path));
+    let faults =
+        rust_files().into_iter().filter(|f| !f.text.starts_with("//! ")).map(|f| format!("{} has no module doc on its first line", f.path));
     check(&faults.collect::<Vec<_>>());
 }
 
 #[test]
 fn no_product_file_is_too_long() {
     let lengths = product_files().into_iter().map(|f| (product_lines(&f.text).count(), f.path));
-    let faults = lengths.filter(|(lines, _)| *lines > LINES_MAX).map(|(lines, path)| format!("{path} has {lines} lines, limit {LINES_MAX}"));
+    let faults =
+        lengths.filter(|(lines, _)| *lines > LINES_MAX).map(|(lines, path)| format!("{path} has {lines} lines, limit {LINES_MAX}"));
     check(&faults.collect::<Vec<_>>());
 }
 
@@ -125,7 +127,9 @@ fn every_path_that_the_architecture_names_exists() {
 
 #[test]
 fn tests_are_told_from_product_files() {
-    for (path, test) in [("kernel/src/chain/tests.rs", true), ("tests/kafka.rs", true), ("frontend/tests/lower.rs", true), ("src/main.rs", false)] {
+    for (path, test) in
+        [("kernel/src/chain/tests.rs", true), ("tests/kafka.rs", true), ("frontend/tests/lower.rs", true), ("src/main.rs", false)]
+    {
         assert_eq!(is_test_file(path), test, "{path}");
     }
     assert_eq!(expand("agent/{a,b}.rs"), ["agent/a.rs", "agent/b.rs"]);

@@ -1,0 +1,158 @@
+//! A million bids through a real broker: every window is right, also when the process is killed
+//! again and again; and at-least-once into a Kafka topic.
+
+mod support;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use support::bids::{self, PerMinute, bid, closing, json};
+use support::broker::Broker;
+use support::process::{Weir, temporary};
+use support::sql::Sql;
+use support::{PATIENCE, until};
+
+const ROWS: u64 = 1_000_000;
+const PARTITIONS: i32 = 4;
+
+fn bids_in(broker: &Broker, rows: u64) {
+    broker.create_topic("bids", PARTITIONS);
+    let records = (0..rows).map(|n| ((n % PARTITIONS as u64) as i32, bid(n))).chain((0..PARTITIONS).map(|p| (p, closing(rows))));
+    broker.produce(
+        "bids",
+        records.map(|(partition, bid)| {
+            let mut text = String::with_capacity(220);
+            json(&bid, &mut text);
+            (partition, text)
+        }),
+    );
+}
+
+fn create(sql: &Sql, broker: &Broker) {
+    sql.run(&format!(
+        "CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT,
+           WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
+         WITH (connector = 'kafka', brokers = '{}', topic = 'bids', format = 'json')",
+        broker.address()
+    ));
+}
+
+const JOB: &str = "CREATE JOB per_minute WITH (parallelism = 2) AS
+  SELECT bidder, window_start, window_end, count(*) AS n, sum(price) AS total
+  FROM tumble(bids, date_time, INTERVAL '1 minute') GROUP BY bidder, window_start, window_end";
+
+/// The result table; a (bidder, window) that comes twice is a fault by itself.
+fn result(sql: &Sql) -> PerMinute {
+    let mut result = PerMinute::new();
+    for row in sql.rows("SELECT bidder, window_start, n, total FROM per_minute") {
+        let key = (bids::parse_time(&row[1]), row[0].parse().unwrap());
+        let value = (row[2].parse().unwrap(), row[3].parse().unwrap());
+        let twice = result.insert(key, value);
+        assert!(twice.is_none(), "{key:?} is there twice: {twice:?} and {value:?}");
+    }
+    result
+}
+
+fn wait_for_rows(weir: &Weir, rows: usize, limit: Duration) -> Sql {
+    let sql = weir.sql();
+    until(&format!("{rows} windows are there"), limit, || {
+        let now = sql.one("SELECT count(*) FROM per_minute");
+        assert_ne!(sql.job("per_minute").0, "failed", "{}", sql.job("per_minute").2);
+        (now == rows.to_string()).then_some(())
+    });
+    sql
+}
+
+#[test]
+fn a_million_kafka_bids_give_every_window_also_when_killed_five_times() {
+    let broker = Broker::tansu();
+    bids_in(&broker, ROWS);
+    let expected = bids::per_minute(ROWS);
+
+    let calm = temporary();
+    let weir = Weir::up(calm.path());
+    let sql = weir.sql();
+    create(&sql, &broker);
+    let begin = Instant::now();
+    sql.run(JOB);
+    let sql = wait_for_rows(&weir, expected.len(), Duration::from_secs(90));
+    let calm_time = begin.elapsed();
+    println!("undisturbed: {calm_time:?}");
+    bids::assert_same(&result(&sql), &expected);
+    let late = sql.one("SELECT sum(rows_late_total) FROM weir.job_sources WHERE job = 'per_minute'");
+    assert_eq!(late, "0", "every row is within its bound (EV-3)");
+    drop(weir);
+
+    let seed = std::env::var("WEIR_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| rand::rng().random::<u64>());
+    println!("kill moments come from WEIR_TEST_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let stormy = temporary();
+    let mut weir = Weir::up(stormy.path());
+    let sql = weir.sql();
+    create(&sql, &broker);
+    sql.run(JOB);
+    for kill in 1..=5 {
+        // Long enough for epochs to be decided between some of the kills, short enough that all five hit the work.
+        let pause = calm_time.mul_f64(random.random_range(0.02..0.30));
+        std::thread::sleep(pause);
+        weir = weir.again();
+        println!("kill {kill} after {pause:?}, back with {} rows", weir.sql().one("SELECT count(*) FROM per_minute"));
+    }
+    let sql = wait_for_rows(&weir, expected.len(), Duration::from_secs(90));
+    bids::assert_same(&result(&sql), &expected);
+}
+
+/// P1: whatever is killed, each input row is in the topic at least once, and whole.
+#[test]
+fn a_kafka_sink_loses_nothing_when_killed() {
+    const INPUT: u64 = 20_000;
+    let dir = temporary();
+    let broker = Broker::noida(dir.path());
+    broker.create_topic("numbers", 2);
+    broker.create_topic("copies", 2);
+    broker.produce("numbers", (0..INPUT).map(|n| ((n % 2) as i32, format!(r#"{{"n":{n},"t":"row {n}"}}"#))));
+
+    let data = temporary();
+    let mut weir = Weir::up(data.path());
+    let sql = weir.sql();
+    let address = broker.address();
+    let properties = "properties.receive.message.max.bytes = '100000000'";
+    sql.run(&format!(
+        "CREATE SOURCE numbers (n BIGINT, t TEXT) WITH (connector = 'kafka', brokers = '{address}', topic = 'numbers', format = 'json', {properties})"
+    ));
+    sql.run(&format!("CREATE SINK copies WITH (connector = 'kafka', brokers = '{address}', topic = 'copies', format = 'json')"));
+    sql.run("CREATE JOB copy INTO copies WITH (parallelism = 2, checkpoint.epoch = '200ms', checkpoint.interval = '1s') AS SELECT n, t, n * 2 AS twice FROM numbers WHERE n >= 10");
+    for pause_ms in [150, 400, 700] {
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        weir = weir.again();
+    }
+    until("all rows are in the topic", PATIENCE, || {
+        let mut seen: BTreeMap<i64, u32> = BTreeMap::new();
+        for payload in broker.consume("copies", 2) {
+            let row: serde_json::Value = serde_json::from_str(&payload).unwrap_or_else(|e| panic!("{e}: {payload}"));
+            let n = row["n"].as_i64().unwrap();
+            assert_eq!((row["t"].as_str(), row["twice"].as_i64()), (Some(format!("row {n}").as_str()), Some(n * 2)), "{payload}");
+            *seen.entry(n).or_default() += 1;
+        }
+        assert!(seen.keys().all(|n| (10..INPUT as i64).contains(n)), "a row that was filtered or never written came out");
+        let sql = weir.sql();
+        assert_ne!(sql.job("copy").0, "failed", "{}", sql.job("copy").2);
+        (seen.len() as u64 == INPUT - 10).then_some(())
+    });
+
+    // A graceful stop leaves nothing to repeat (A7): start again, and no row is added.
+    let sql = weir.sql();
+    sql.run("ALTER JOB copy STOP");
+    sql.run("WAIT FOR JOB copy UNTIL STOPPED TIMEOUT '30s'");
+    let before = broker.consume("copies", 2).len();
+    sql.run("ALTER JOB copy START");
+    sql.run("WAIT FOR JOB copy UNTIL RUNNING TIMEOUT '30s'");
+    broker
+        .produce("numbers", [(0, r#"{"n":5,"t":"filtered"}"#.to_owned()), (1, r#"{"n":777777,"t":"row 777777"}"#.to_owned())].into_iter());
+    let after = until("the row after the stop is there", PATIENCE, || {
+        let rows = broker.consume("copies", 2);
+        rows.iter().any(|row| row.contains("777777")).then_some(rows.len())
+    });
+    assert_eq!(after, before + 1);
+}
