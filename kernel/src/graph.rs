@@ -1,12 +1,18 @@
 //! Plan share and ports to wired chains: the one exhaustive match on operators.
 
-use crate::chain::{Chain, ChainReport};
+use crate::chain::{Chain, ChainReport, Head, SourceHead, Stage, Tail, Wiring};
+use crate::edge::{BYTES_MAX, Receiver, Sender, edge};
 use crate::error::Error;
 use crate::io::{Clock, Restored, Sink, Source, Wake};
+use crate::operator::stateless::{Map, Union};
+use crate::operator::window::{Budget, Seat, Window};
+use crate::route::Output;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_planner::id::{ChainId, OperatorId};
-use weir_planner::plan::JobPlan;
+use weir_planner::error::Class;
+use weir_planner::id::{ChainId, OperatorId, TaskId};
+use weir_planner::plan::{self, JobPlan, PlanEdge, Routing, Work};
+use weir_planner::schema::Schema;
 
 /// What the agent brings for a plan: opened connectors, state, clock, wake-ups, a place for reports.
 pub struct Parts {
@@ -28,8 +34,121 @@ pub struct Parts {
 /// Builds every chain instance of a plan, edges wired, state restored, nothing running yet.
 ///
 /// Errors: an expression that cannot be built, state that does not verify.
-#[allow(clippy::needless_pass_by_value)]
 pub fn build(plan: &JobPlan, parts: Parts) -> Result<Vec<Chain>, Error> {
-    let _ = (plan, parts);
-    Err(Error::new(weir_planner::error::Class::Bug, "not built yet"))
+    let mut parts = parts;
+    let mut wires = wire(plan, &parts)?;
+    let budget = Arc::new(Budget::new(plan.state_bytes_max));
+    let mut chains = Vec::new();
+    for chain in &plan.chains {
+        for subtask in 0..chain.parallelism {
+            let outputs = wires.outputs.remove(&(chain.id, subtask)).unwrap_or_default();
+            let inputs = wires.inputs.remove(&(chain.id, subtask)).unwrap_or_default();
+            chains.push(build_chain(plan, chain, subtask, inputs, outputs, &mut parts, &budget)?);
+        }
+    }
+    Ok(chains)
+}
+
+#[derive(Default)]
+struct Wires {
+    inputs: BTreeMap<(ChainId, u32), Vec<Receiver>>,
+    outputs: BTreeMap<(ChainId, u32), Vec<Output>>,
+}
+
+/// Makes every edge of the plan.
+fn wire(plan: &JobPlan, parts: &Parts) -> Result<Wires, Error> {
+    let pairs: usize = plan.edges.iter().map(|edge| plan.pairs(edge).len()).sum();
+    let inflight = usize::try_from(plan.inflight_bytes).unwrap_or(usize::MAX);
+    let bytes_max = (inflight / pairs.max(1)).clamp(1, BYTES_MAX);
+    let wake = |chain: ChainId, subtask: u32| {
+        let missing = || Error::new(Class::Bug, format!("chain {chain} subtask {subtask} has no wake-up"));
+        parts.wakes.get(&(chain, subtask)).cloned().ok_or_else(missing)
+    };
+    let mut wires = Wires::default();
+    for planned in &plan.edges {
+        let columns = key_columns(plan, planned)?;
+        let mut senders: BTreeMap<u32, Vec<Sender>> = BTreeMap::new();
+        for (from, to) in plan.pairs(planned) {
+            let (sender, receiver) = edge(bytes_max, wake(planned.from, from)?, wake(planned.to, to)?);
+            senders.entry(from).or_default().push(sender);
+            wires.inputs.entry((planned.to, to)).or_default().push(receiver);
+        }
+        for (from, senders) in senders {
+            let output = Output::new(&planned.routing, columns.clone(), plan.max_parallelism, senders);
+            wires.outputs.entry((planned.from, from)).or_default().push(output);
+        }
+    }
+    Ok(wires)
+}
+
+/// Positions of an edge's key columns in what its producer emits.
+fn key_columns(plan: &JobPlan, edge: &PlanEdge) -> Result<Vec<usize>, Error> {
+    let names = match &edge.routing {
+        Routing::Partitioned(names) => names.as_slice(),
+        Routing::Forward | Routing::RoundRobin | Routing::Broadcast => &[],
+    };
+    let schema = emitted(plan.chain(edge.from));
+    let position = |name: &String| {
+        let missing = || Error::new(Class::Bug, format!("chain {} does not emit the key column '{name}'", edge.from));
+        schema.and_then(|schema| schema.index_of(name)).ok_or_else(missing)
+    };
+    names.iter().map(position).collect()
+}
+
+fn emitted(chain: &plan::Chain) -> Option<&Schema> {
+    chain.operators.last().map(|operator| &operator.output)
+}
+
+fn build_chain(
+    plan: &JobPlan,
+    chain: &plan::Chain,
+    subtask: u32,
+    inputs: Vec<Receiver>,
+    outputs: Vec<Output>,
+    parts: &mut Parts,
+    budget: &Arc<Budget>,
+) -> Result<Chain, Error> {
+    let missing = |what: &str, id: &OperatorId| Error::new(Class::Bug, format!("no {what} was opened for task {id}-{subtask}"));
+    let judge = !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| matches!(operator.work, Work::Window(_)));
+    let mut head = None;
+    let mut stages = Vec::new();
+    let mut tail = Tail::Edges(outputs);
+    // What the next operator takes: at the head of a chain, what the chain before emits.
+    let producer = plan.edges.iter().find(|edge| edge.to == chain.id).map(|edge| plan.chain(edge.from));
+    let mut input = producer.and_then(emitted).cloned().unwrap_or_default();
+    for (task, operator) in chain.operators.iter().enumerate() {
+        let key = (operator.id.clone(), subtask);
+        match &operator.work {
+            Work::Source(work) => {
+                let source = parts.sources.remove(&key).ok_or_else(|| missing("source", &operator.id))?;
+                head = Some(Head::Source(Box::new(SourceHead::new(&operator.id, work, &operator.output, source, judge)?)));
+            }
+            Work::Map(work) => {
+                let map = Map::new(&operator.id, work, &input, &operator.output)?;
+                stages.push(Stage { task, operator: Box::new(map) });
+            }
+            Work::Window(work) => {
+                let restored = parts.restored.remove(&key).unwrap_or_default();
+                let seat = Seat { subtask, parallelism: chain.parallelism, max_parallelism: plan.max_parallelism, budget: budget.clone() };
+                let window = Window::new(&operator.id, work, &input, &operator.output, seat, &restored)?;
+                stages.push(Stage { task, operator: Box::new(window) });
+            }
+            Work::Union => stages.push(Stage { task, operator: Box::new(Union::default()) }),
+            Work::Sink(_) => {
+                let sink = parts.sinks.remove(&key).ok_or_else(|| missing("sink", &operator.id))?;
+                tail = Tail::sink(TaskId { operator: operator.id.clone(), subtask }, sink);
+            }
+        }
+        input = operator.output.clone();
+    }
+    Ok(Chain::new(Wiring {
+        id: chain.id,
+        subtask,
+        tasks: chain.operators.iter().map(|operator| TaskId { operator: operator.id.clone(), subtask }).collect(),
+        head: head.unwrap_or_else(|| Head::inputs(inputs)),
+        stages,
+        tail,
+        clock: parts.clock.clone(),
+        reports: parts.reports.clone(),
+    }))
 }

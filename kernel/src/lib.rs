@@ -2,6 +2,15 @@
 //! Synchronous step machines; no tokio, sockets, files, wall clock or connectors in here.
 
 pub mod io;
+pub mod envelope;
+pub mod edge;
+pub mod route;
+pub mod progress;
+pub mod align;
+pub mod operator;
+pub mod accumulate;
+pub mod eval;
+pub mod state;
 pub mod chain;
 pub mod graph;
 pub mod metric;

@@ -69,3 +69,35 @@ pub struct SplitMetrics {
     /// Next position, for people (byte, row or offset).
     pub position: AtomicI64,
 }
+
+impl ChainMetrics {
+    /// All at zero, for these tasks, head first.
+    pub fn new(tasks: Vec<TaskId>) -> Self {
+        ChainMetrics {
+            tasks: tasks.into_iter().map(TaskMetrics::new).collect(),
+            busy_ns: AtomicU64::new(0),
+            blocked_ns: AtomicU64::new(0),
+            splits: parking_lot::RwLock::new(Vec::new()),
+            changed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
+    }
+}
+
+impl TaskMetrics {
+    /// All at zero.
+    pub fn new(task: TaskId) -> Self {
+        TaskMetrics {
+            task,
+            rows_in: AtomicU64::new(0),
+            rows_out: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            rows_late: AtomicU64::new(0),
+            rows_evicted: AtomicU64::new(0),
+            state_rows: AtomicU64::new(0),
+            state_bytes: AtomicU64::new(0),
+            watermark_ms: AtomicI64::new(i64::MIN),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Aggregate functions as columns of state: one value a group, updated by whole batches, read
+//! without being consumed, captured and restored by group (WIN-6).
+
+pub mod avg;
+pub mod count;
+pub mod extreme;
+pub mod sum;
+pub mod wide;
+
+use crate::envelope::broken;
+use crate::error::Error;
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use weir_planner::error::Class;
+use weir_planner::expr::{Aggregate, AggregateFunction};
+use weir_planner::schema::ColumnType;
+
+/// State of one aggregate for all groups of a window. Results do not depend on the order of the
+/// rows or on how they are cut into batches (for floats within rounding).
+pub trait Accumulator: Send {
+    /// Makes room for `groups` groups; new ones are empty. Never shrinks.
+    fn grow(&mut self, groups: usize);
+
+    /// Adds row i of `values` to group `groups[i]`. NULLs are left out. `count(*)` has no values.
+    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error>;
+
+    /// Results of the listed groups, in their order.
+    ///
+    /// Errors: a result that its type cannot hold.
+    fn peek(&self, groups: &[u32]) -> Result<ArrayRef, Error>;
+
+    /// Name endings and types of the image columns.
+    fn image_fields(&self) -> Vec<(&'static str, DataType)>;
+
+    /// Whole state of the listed groups, in the order of [`Accumulator::image_fields`].
+    fn image(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error>;
+
+    /// Puts back what `image` gave: row i replaces the state of `groups[i]`. The columns have the
+    /// types of [`Accumulator::image_fields`].
+    fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error>;
+
+    /// Bytes held.
+    fn bytes(&self) -> usize;
+}
+
+/// An empty accumulator for a planned aggregate.
+///
+/// Errors: a type that the function does not take.
+pub fn accumulator(aggregate: &Aggregate) -> Result<Box<dyn Accumulator>, Error> {
+    let input = aggregate.argument.as_ref().map(|argument| argument.ty);
+    let refused = |ty: ColumnType| {
+        let name = match aggregate.function {
+            AggregateFunction::Count => "count",
+            AggregateFunction::Sum => "sum",
+            AggregateFunction::Avg => "avg",
+            AggregateFunction::Min => "min",
+            AggregateFunction::Max => "max",
+        };
+        Error::new(Class::User, format!("{name} does not take a value of type {ty}"))
+    };
+    let Some(ty) = input else {
+        return match aggregate.function {
+            AggregateFunction::Count => Ok(Box::new(count::Count::default())),
+            AggregateFunction::Sum | AggregateFunction::Avg | AggregateFunction::Min | AggregateFunction::Max => {
+                Err(Error::new(Class::Bug, "only count goes without an argument"))
+            }
+        };
+    };
+    match aggregate.function {
+        AggregateFunction::Count => Ok(Box::new(count::Count::default())),
+        AggregateFunction::Sum => sum::new(ty, aggregate.ty).ok_or_else(|| refused(ty)),
+        AggregateFunction::Avg => avg::new(ty, aggregate.ty).ok_or_else(|| refused(ty)),
+        AggregateFunction::Min => extreme::new(ty, false).ok_or_else(|| refused(ty)),
+        AggregateFunction::Max => extreme::new(ty, true).ok_or_else(|| refused(ty)),
+    }
+}
+
+/// The argument in the wider type that an accumulator adds up in.
+pub(crate) fn widened(values: Option<&ArrayRef>, ty: &DataType) -> Result<ArrayRef, Error> {
+    let values = values.ok_or_else(|| Error::new(Class::Bug, "an aggregate lacks its argument"))?;
+    if values.data_type() == ty { Ok(values.clone()) } else { cast(values, ty).map_err(broken) }
+}
+
+/// Column `index` of an image, for a restore.
+pub(crate) fn image_column(columns: &[ArrayRef], index: usize) -> Result<&ArrayRef, Error> {
+    columns.get(index).ok_or_else(|| Error::new(Class::Corrupt, "a state image lacks a column"))
+}
+
+/// Calls `each` with group and row number of every non-null row.
+#[inline]
+pub(crate) fn for_each_valid(groups: &[u32], array: &dyn Array, mut each: impl FnMut(u32, usize)) {
+    match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => groups.iter().enumerate().for_each(|(row, group)| each(*group, row)),
+        Some(nulls) => nulls.valid_indices().for_each(|row| each(groups[row], row)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

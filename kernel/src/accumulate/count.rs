@@ -1,0 +1,51 @@
+//! `count(*)` and `count(x)`.
+
+use crate::accumulate::{Accumulator, for_each_valid, image_column};
+use crate::error::Error;
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::{DataType, Int64Type};
+use std::sync::Arc;
+
+/// Counts rows, or non-null values where there is an argument.
+#[derive(Default)]
+pub struct Count {
+    counts: Vec<i64>,
+}
+
+impl Accumulator for Count {
+    fn grow(&mut self, groups: usize) {
+        self.counts.resize(groups.max(self.counts.len()), 0);
+    }
+
+    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
+        match values {
+            None => groups.iter().for_each(|group| self.counts[*group as usize] += 1),
+            Some(values) => for_each_valid(groups, values.as_ref(), |group, _| self.counts[group as usize] += 1),
+        }
+        Ok(())
+    }
+
+    fn peek(&self, groups: &[u32]) -> Result<ArrayRef, Error> {
+        Ok(Arc::new(Int64Array::from_iter_values(groups.iter().map(|group| self.counts[*group as usize]))))
+    }
+
+    fn image_fields(&self) -> Vec<(&'static str, DataType)> {
+        vec![("count", DataType::Int64)]
+    }
+
+    fn image(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
+        Ok(vec![self.peek(groups)?])
+    }
+
+    fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        let counts = image_column(columns, 0)?.as_primitive::<Int64Type>();
+        for (group, count) in groups.iter().zip(counts.values()) {
+            self.counts[*group as usize] = *count;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.counts.capacity() * 8
+    }
+}

@@ -1,0 +1,376 @@
+//! Head of a chain that reads a connector: event times, stamps, watermarks, barriers.
+
+mod time;
+
+use crate::chain::inputs::push_marks;
+use crate::envelope::{BATCH_ROWS, Data, Envelope, batch};
+use crate::error::Error;
+use crate::eval::constant_times;
+use crate::io::{Budget, Clock, Polled, Source, SourceBatch};
+use crate::metric::{ChainMetrics, SplitMetrics};
+use crate::progress::{Advance, Progress};
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema as ArrowSchema;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use time::Timing;
+use weir_planner::connector::{Position, SplitPosition};
+use weir_planner::error::Class;
+use weir_planner::id::{EpochId, OperatorId};
+use weir_planner::plan::SourceWork;
+use weir_planner::schema::Schema;
+
+/// While rows flow a watermark goes out after so many of them, or after [`WATERMARK_NS`]: each one
+/// makes the shuffle let go of what it gathers.
+const WATERMARK_ROWS: usize = 4 * BATCH_ROWS;
+/// See [`WATERMARK_ROWS`].
+const WATERMARK_NS: u64 = 5_000_000;
+/// Pace of asking the source how far behind it is.
+const LAG_NS: u64 = 200_000_000;
+
+struct SplitState {
+    name: String,
+    /// Running maximum of event time (EV-3).
+    max: Option<i64>,
+    /// Since when the split has been caught up without a row, monotonic.
+    quiet_since_ns: Option<u64>,
+}
+
+/// A source with the state of its splits.
+pub struct SourceHead {
+    id: OperatorId,
+    source: Box<dyn Source>,
+    budget: Budget,
+    schema: Arc<ArrowSchema>,
+    timing: Option<Timing>,
+    idle_timeout_ns: u64,
+    bounded: bool,
+    splits: Vec<SplitState>,
+    progress: Progress,
+    barriers: VecDeque<EpochId>,
+    draining: bool,
+    ended: bool,
+    started: bool,
+    /// Envelopes of the last poll that are still to go; at most a batch and four marks.
+    out: VecDeque<Envelope>,
+    /// A watermark that waits for more rows.
+    watermark: Option<i64>,
+    rows_since: usize,
+    watermark_ns: u64,
+    lag_ns: u64,
+    /// When to poll again at the latest, after a poll that found nothing.
+    until_ns: Option<u64>,
+    positions: Vec<SplitPosition>,
+    /// The last poll gave nothing.
+    empty: bool,
+}
+
+impl SourceHead {
+    /// A head over an opened source. `judge` says that the job has no windows, so that late rows
+    /// are judged here (EV-4).
+    pub fn new(id: &OperatorId, work: &SourceWork, output: &Schema, source: Box<dyn Source>, judge: bool) -> Result<Self, Error> {
+        let timing = work.time.as_ref().map(|time| Timing::new(id, time, output, judge)).transpose()?;
+        let idle_timeout_ms = work.time.as_ref().map_or(0, |time| time.idle_timeout_ms);
+        Ok(SourceHead {
+            id: id.clone(),
+            source,
+            budget: Budget { rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX), bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX) },
+            schema: Arc::new(output.to_arrow()),
+            timing,
+            idle_timeout_ns: idle_timeout_ms.saturating_mul(1_000_000),
+            bounded: work.bounded,
+            splits: Vec::new(),
+            progress: Progress::new(0),
+            barriers: VecDeque::new(),
+            draining: false,
+            ended: false,
+            started: false,
+            out: VecDeque::new(),
+            watermark: None,
+            rows_since: 0,
+            watermark_ns: 0,
+            lag_ns: 0,
+            until_ns: None,
+            positions: Vec::new(),
+            empty: false,
+        })
+    }
+
+    /// Puts a barrier after the current batch.
+    pub fn barrier(&mut self, epoch: EpochId) {
+        self.barriers.push_back(epoch);
+    }
+
+    /// Takes no more input.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// An epoch with these positions is decided.
+    pub fn decided(&mut self, positions: &[SplitPosition]) {
+        self.source.decided(positions);
+    }
+
+    /// Positions recorded with the last barrier that was given.
+    pub fn take_positions(&mut self) -> Vec<SplitPosition> {
+        std::mem::take(&mut self.positions)
+    }
+
+    /// When to try again at the latest.
+    pub fn until_ns(&self) -> Option<u64> {
+        self.until_ns
+    }
+
+    /// Whether the last call to [`SourceHead::next`] could or did find no input.
+    pub fn found_nothing(&self) -> bool {
+        self.empty
+    }
+
+    /// The chain was held back for so long: that is not idleness of a split (EV-8).
+    pub fn held_back(&mut self, ns: u64) {
+        for split in &mut self.splits {
+            split.quiet_since_ns = split.quiet_since_ns.map(|since| since.saturating_add(ns));
+        }
+    }
+
+    /// Closes the source.
+    pub fn close(&mut self) {
+        self.source.close();
+    }
+
+    /// The next envelope; polls only when `may_read`, and then clears it.
+    pub fn next(&mut self, may_read: &mut bool, clock: &dyn Clock, metrics: &ChainMetrics, changed: &mut bool) -> Result<Option<Envelope>, Error> {
+        if let Some(envelope) = self.out.pop_front() {
+            return Ok(Some(envelope));
+        }
+        if !self.started {
+            self.started = true;
+            self.find_splits(metrics);
+            if self.bounded && self.splits.is_empty() {
+                self.finish(changed);
+            } else {
+                let advance = self.progress.advance();
+                self.mark(advance, 0, changed);
+            }
+            if let Some(envelope) = self.out.pop_front() {
+                return Ok(Some(envelope));
+            }
+        }
+        if !self.barriers.is_empty() {
+            if let Some(watermark) = self.watermark.take() {
+                return Ok(Some(Envelope::Watermark(watermark)));
+            }
+            let epoch = self.barriers.pop_front();
+            self.find_splits(metrics);
+            self.record_positions(metrics);
+            return Ok(epoch.map(Envelope::Barrier));
+        }
+        self.until_ns = None;
+        if self.ended || self.draining || !std::mem::replace(may_read, false) {
+            return Ok(None);
+        }
+        self.poll(clock, metrics, changed)?;
+        Ok(self.out.pop_front())
+    }
+
+    fn poll(&mut self, clock: &dyn Clock, metrics: &ChainMetrics, changed: &mut bool) -> Result<(), Error> {
+        let polled = self.source.poll(self.budget)?;
+        self.empty = !matches!(polled, Polled::Batch(_));
+        let now_ns = clock.monotonic_ns();
+        match polled {
+            Polled::Batch(found) => {
+                *changed = true;
+                let split = found.split;
+                if split >= self.splits.len() {
+                    self.find_splits(metrics);
+                }
+                let (has_rows, split_ended) = (found.rows.num_rows() > 0, found.split_ended);
+                if let Some(data) = self.ingest(found, clock.wall_ms(), metrics)? {
+                    self.rows_since += data.len();
+                    self.out.push_back(Envelope::Data(data));
+                }
+                if has_rows {
+                    self.splits[split].quiet_since_ns = None;
+                    self.progress.set_idle(split, false);
+                }
+                if split_ended {
+                    self.progress.end(split);
+                }
+                self.look_for_idle(now_ns);
+                let advance = self.progress.advance();
+                self.mark(advance, now_ns, changed);
+            }
+            Polled::Pending { until_ns } => {
+                self.find_splits(metrics);
+                let deadline = self.look_for_idle(now_ns);
+                self.until_ns = [until_ns, deadline].into_iter().flatten().min();
+                let advance = self.progress.advance();
+                self.mark(advance, now_ns, changed);
+                self.out.extend(self.watermark.take().map(Envelope::Watermark));
+            }
+            Polled::End => self.finish(changed),
+        }
+        self.show(now_ns, metrics);
+        Ok(())
+    }
+
+    /// Every split has ended.
+    fn finish(&mut self, changed: &mut bool) {
+        (0..self.splits.len()).for_each(|split| self.progress.end(split));
+        if !self.ended {
+            *changed = true;
+            self.ended = true;
+            self.watermark = None;
+            push_marks(Advance::End, &mut self.out);
+        }
+    }
+
+    fn mark(&mut self, advance: Advance, now_ns: u64, changed: &mut bool) {
+        match advance {
+            Advance::Same => {}
+            Advance::Watermark(watermark) => {
+                self.watermark = Some(watermark);
+            }
+            Advance::Idle | Advance::Active(_) => {
+                self.out.extend(self.watermark.take().map(Envelope::Watermark));
+                push_marks(advance, &mut self.out);
+            }
+            Advance::End => self.finish(changed),
+        }
+        let due = self.rows_since >= WATERMARK_ROWS || now_ns.saturating_sub(self.watermark_ns) >= WATERMARK_NS;
+        if due && let Some(watermark) = self.watermark.take() {
+            self.out.push_back(Envelope::Watermark(watermark));
+            self.rows_since = 0;
+            self.watermark_ns = now_ns;
+        }
+    }
+
+    /// Marks splits idle that have been caught up without a row for the timeout; gives the next
+    /// moment at which one could be.
+    fn look_for_idle(&mut self, now_ns: u64) -> Option<u64> {
+        if self.idle_timeout_ns == 0 {
+            return None;
+        }
+        let mut deadline: Option<u64> = None;
+        for (i, split) in self.splits.iter_mut().enumerate() {
+            if self.progress.has_ended(i) || self.progress.is_idle(i) {
+                continue;
+            }
+            if !self.source.at_end(i) {
+                split.quiet_since_ns = None;
+                continue;
+            }
+            let since = *split.quiet_since_ns.get_or_insert(now_ns);
+            let due = since.saturating_add(self.idle_timeout_ns);
+            if due <= now_ns {
+                self.progress.set_idle(i, true);
+            } else {
+                deadline = Some(deadline.map_or(due, |earliest| earliest.min(due)));
+            }
+        }
+        deadline
+    }
+
+    /// Takes up splits that the source has found.
+    fn find_splits(&mut self, metrics: &ChainMetrics) {
+        let found = self.source.splits();
+        for split in found.into_iter().skip(self.splits.len()) {
+            let watermark = match (&self.timing, split.time_max_ms) {
+                (Some(timing), Some(max)) => timing.watermark(max),
+                _ => i64::MIN,
+            };
+            self.progress.add(watermark, split.ended);
+            metrics.splits.write().push(SplitMetrics {
+                name: split.name.clone(),
+                rows_in: AtomicU64::new(0),
+                rows_invalid: AtomicU64::new(0),
+                rows_error: AtomicU64::new(0),
+                rows_late: AtomicU64::new(0),
+                watermark_ms: AtomicI64::new(watermark),
+                last_event_ms: AtomicI64::new(split.time_max_ms.unwrap_or(i64::MIN)),
+                idle: AtomicBool::new(false),
+                lag: AtomicU64::new(u64::MAX),
+                position: AtomicI64::new(0),
+            });
+            self.splits.push(SplitState { name: split.name, max: split.time_max_ms, quiet_since_ns: None });
+        }
+    }
+
+    fn ingest(&mut self, found: SourceBatch, wall_ms: i64, metrics: &ChainMetrics) -> Result<Option<Data>, Error> {
+        let Some(state) = self.splits.get_mut(found.split) else {
+            return Err(Error::new(Class::Bug, format!("source '{}' gave rows of split {}, which it does not list", self.id, found.split)));
+        };
+        let rows = conform(&self.id, &self.schema, found.rows)?;
+        let shown = metrics.splits.read();
+        let counters = shown.get(found.split).ok_or_else(|| Error::new(Class::Bug, "a split lacks its counters"))?;
+        counters.rows_in.fetch_add((rows.num_rows() + found.bad.len()) as u64, Ordering::Relaxed);
+        counters.rows_error.fetch_add(found.bad.len() as u64, Ordering::Relaxed);
+        if let Some(task) = metrics.tasks.first() {
+            task.rows_in.fetch_add((rows.num_rows() + found.bad.len()) as u64, Ordering::Relaxed);
+            task.bytes_in.fetch_add(found.bytes as u64, Ordering::Relaxed);
+        }
+        if rows.num_rows() == 0 {
+            return Ok(None);
+        }
+        let Some(timing) = &self.timing else {
+            let times = constant_times(wall_ms, rows.num_rows());
+            return Ok(Some(Data { rows, times, stamps: None }));
+        };
+        let timed = timing.stamp(rows, &mut state.max, wall_ms)?;
+        counters.rows_invalid.fetch_add(timed.invalid, Ordering::Relaxed);
+        counters.rows_error.fetch_add(timed.future, Ordering::Relaxed);
+        counters.rows_late.fetch_add(timed.late, Ordering::Relaxed);
+        if let Some(max) = state.max {
+            let watermark = timing.watermark(max);
+            self.progress.raise(found.split, watermark);
+            counters.watermark_ms.store(watermark, Ordering::Relaxed);
+            counters.last_event_ms.store(max, Ordering::Relaxed);
+        }
+        Ok(Some(timed.data).filter(|data| !data.is_empty()))
+    }
+
+    fn record_positions(&mut self, metrics: &ChainMetrics) {
+        self.positions = self.source.cut();
+        let shown = metrics.splits.read();
+        for (i, position) in self.positions.iter_mut().enumerate() {
+            let same = |state: &&SplitState| state.name == position.split;
+            let state = self.splits.get(i).filter(same).or_else(|| self.splits.iter().find(same));
+            position.time_max_ms = state.and_then(|state| state.max);
+            let next = match position.position {
+                Position::Row(row) => i64::try_from(row).unwrap_or(i64::MAX),
+                Position::Offset(offset) => offset,
+                Position::Byte { offset, .. } => i64::try_from(offset).unwrap_or(i64::MAX),
+            };
+            if let Some(counters) = shown.iter().find(|counters| counters.name == position.split) {
+                counters.position.store(next, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn show(&mut self, now_ns: u64, metrics: &ChainMetrics) {
+        if self.lag_ns != 0 && now_ns.saturating_sub(self.lag_ns) < LAG_NS {
+            return;
+        }
+        self.lag_ns = now_ns.max(1);
+        let lag = self.source.lag();
+        for (i, counters) in metrics.splits.read().iter().enumerate() {
+            counters.idle.store(self.progress.is_idle(i), Ordering::Relaxed);
+            counters.lag.store(lag.get(i).copied().flatten().unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The batch under the planned schema: names, types and nullability are those of the plan.
+fn conform(id: &OperatorId, schema: &Arc<ArrowSchema>, rows: RecordBatch) -> Result<RecordBatch, Error> {
+    if Arc::ptr_eq(schema, &rows.schema()) || schema.as_ref() == rows.schema().as_ref() {
+        return Ok(rows);
+    }
+    let count = rows.num_rows();
+    let types = |schema: &ArrowSchema| schema.fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
+    if types(schema) != types(&rows.schema()) {
+        let message = format!("source '{id}' gave columns {:?} where the plan has {:?}", types(&rows.schema()), types(schema));
+        return Err(Error::new(Class::Bug, message));
+    }
+    batch(schema.clone(), rows.columns().to_vec(), count)
+}

@@ -1,0 +1,148 @@
+//! Event time and stamp of each row of one split's batch (EV-1, EV-3, EV-5, EV-9).
+
+use crate::envelope::{Data, broken};
+use crate::error::Error;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::compute::{cast, filter, filter_record_batch};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit as ArrowUnit};
+use weir_planner::error::Class;
+use weir_planner::id::OperatorId;
+use weir_planner::plan::TimeWork;
+use weir_planner::schema::Schema;
+use weir_planner::time::TimeUnit;
+
+/// Rows with times, and how many were left out and why.
+pub struct Timed {
+    /// What is left.
+    pub data: Data,
+    /// NULL times.
+    pub invalid: u64,
+    /// Too far ahead of the wall clock.
+    pub future: u64,
+    /// Late in a job without windows.
+    pub late: u64,
+}
+
+/// How a source's time column becomes event times.
+pub struct Timing {
+    operator: OperatorId,
+    column: usize,
+    name: String,
+    unit: TimeUnit,
+    bound_ms: i64,
+    max_future_ms: Option<i64>,
+    /// Allowed lateness where rows are judged here.
+    judge_ms: Option<i64>,
+}
+
+impl Timing {
+    /// Finds the time column among `output`.
+    ///
+    /// Errors: no such column, or not of a time's type.
+    pub fn new(operator: &OperatorId, work: &TimeWork, output: &Schema, judge: bool) -> Result<Self, Error> {
+        let Some(column) = output.index_of(&work.column) else {
+            return Err(Error::new(Class::Bug, format!("source '{operator}' does not give its time column '{}'", work.column)));
+        };
+        let unit = match output.0[column].ty.to_arrow() {
+            DataType::Int64 => work.unit,
+            DataType::Timestamp(ArrowUnit::Second, _) => TimeUnit::Second,
+            DataType::Timestamp(ArrowUnit::Millisecond, _) => TimeUnit::Millisecond,
+            DataType::Timestamp(ArrowUnit::Microsecond, _) => TimeUnit::Microsecond,
+            DataType::Timestamp(ArrowUnit::Nanosecond, _) => TimeUnit::Nanosecond,
+            other => {
+                let message = format!("source '{operator}': column '{}' of type {other} cannot be event time: use BIGINT or TIMESTAMP", work.column);
+                return Err(Error::new(Class::User, message));
+            }
+        };
+        Ok(Timing {
+            operator: operator.clone(),
+            column,
+            name: work.column.clone(),
+            unit,
+            bound_ms: work.bound_ms,
+            max_future_ms: work.max_future_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
+            judge_ms: judge.then_some(work.allowed_lateness_ms),
+        })
+    }
+
+    /// Watermark of a split whose running maximum is `max`. The end of time is kept for the end.
+    pub fn watermark(&self, max: i64) -> i64 {
+        max.saturating_sub(self.bound_ms).min(i64::MAX - 1)
+    }
+
+    /// Gives rows their times and stamps and moves the split's running maximum.
+    ///
+    /// Errors: a time that milliseconds cannot hold; names the column.
+    pub fn stamp(&self, rows: RecordBatch, max: &mut Option<i64>, wall_ms: i64) -> Result<Timed, Error> {
+        let column = rows.column(self.column).clone();
+        let (rows, column, invalid) = if column.null_count() == 0 {
+            (rows, column, 0)
+        } else {
+            let invalid = column.null_count() as u64;
+            let valid: BooleanArray = (0..column.len()).map(|row| Some(column.is_valid(row))).collect();
+            (filter_record_batch(&rows, &valid).map_err(broken)?, filter(&column, &valid).map_err(broken)?, invalid)
+        };
+        let times = self.times(&column)?;
+        let (rows, times, future) = self.guard(rows, times, wall_ms)?;
+        let mut running = max.unwrap_or(i64::MIN);
+        let mut behind = false;
+        for time in times.values() {
+            running = running.max(*time);
+            behind |= *time < running.saturating_sub(self.bound_ms);
+        }
+        let stamps = behind.then(|| self.stamps(&times, max.unwrap_or(i64::MIN)));
+        if !times.is_empty() {
+            *max = Some(running);
+        }
+        let mut timed = Timed { data: Data { rows, times, stamps }, invalid, future, late: 0 };
+        if let (Some(lateness), Some(stamps)) = (self.judge_ms, &timed.data.stamps) {
+            let pairs = timed.data.times.values().iter().zip(stamps.values());
+            let keep: BooleanArray = pairs.map(|(time, stamp)| Some(time.saturating_add(lateness) >= *stamp)).collect();
+            timed.late = (keep.len() - keep.true_count()) as u64;
+            if timed.late > 0 {
+                timed.data = timed.data.filter(&keep)?;
+            }
+        }
+        Ok(timed)
+    }
+
+    fn stamps(&self, times: &Int64Array, before: i64) -> Int64Array {
+        let mut running = before;
+        let stamp = |time: &i64| {
+            running = running.max(*time);
+            running.saturating_sub(self.bound_ms)
+        };
+        Int64Array::from_iter_values(times.values().iter().map(stamp))
+    }
+
+    /// Times in ms of a column without nulls.
+    fn times(&self, column: &ArrayRef) -> Result<Int64Array, Error> {
+        let raw = cast(column, &DataType::Int64).map_err(broken)?;
+        let raw = raw.as_primitive::<Int64Type>();
+        if self.unit == TimeUnit::Millisecond {
+            return Ok(Int64Array::new(raw.values().clone(), None));
+        }
+        let convert = |value: &i64| {
+            self.unit.to_millis(*value).ok_or_else(|| {
+                let message = format!("source '{}': {value} of column '{}' is out of range for event time in milliseconds", self.operator, self.name);
+                Error::new(Class::User, message)
+            })
+        };
+        Ok(Int64Array::from(raw.values().iter().map(convert).collect::<Result<Vec<i64>, Error>>()?))
+    }
+
+    /// Leaves out rows too far ahead of the wall clock: they would carry the watermark away (C09).
+    fn guard(&self, rows: RecordBatch, times: Int64Array, wall_ms: i64) -> Result<(RecordBatch, Int64Array, u64), Error> {
+        let Some(ahead) = self.max_future_ms else {
+            return Ok((rows, times, 0));
+        };
+        let limit = wall_ms.saturating_add(ahead);
+        if times.values().iter().all(|time| *time <= limit) {
+            return Ok((rows, times, 0));
+        }
+        let keep: BooleanArray = times.values().iter().map(|time| Some(*time <= limit)).collect();
+        let future = (keep.len() - keep.true_count()) as u64;
+        let kept = filter(&times, &keep).map_err(broken)?.as_primitive::<Int64Type>().clone();
+        Ok((filter_record_batch(&rows, &keep).map_err(broken)?, kept, future))
+    }
+}

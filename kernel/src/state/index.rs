@@ -1,0 +1,196 @@
+//! Key to group number, for the keys of one window: group numbers count up from 0.
+
+use crate::envelope::broken;
+use crate::error::Error;
+use crate::route::key::Encoded;
+use crate::state::decode::decode;
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use std::sync::Arc;
+use weir_planner::keygroup;
+
+/// Groups of one window.
+pub enum Index {
+    /// No key columns: one group once a row came.
+    Single {
+        /// 0 or 1.
+        len: usize,
+    },
+    /// One integer column.
+    Integer {
+        /// Type of the column.
+        ty: DataType,
+        /// Key of each group; 0 for the NULL group.
+        keys: Vec<i64>,
+        /// Finds a group by key.
+        table: HashTable<u32>,
+        /// Group of the NULL key.
+        null: Option<u32>,
+    },
+    /// Anything else: keys as the law encodes them, so that equal keys have equal bytes
+    /// (-0 is 0, every NaN is one).
+    Encoded {
+        /// Types of the columns.
+        types: Vec<DataType>,
+        /// Encoded keys, one after the other.
+        bytes: Vec<u8>,
+        /// Where each group's key ends in `bytes`.
+        ends: Vec<usize>,
+        /// Finds a group by key.
+        table: HashTable<u32>,
+    },
+}
+
+impl Index {
+    /// An empty index for key columns of these types.
+    pub fn new(types: &[DataType]) -> Self {
+        match types {
+            [] => Index::Single { len: 0 },
+            [ty @ (DataType::Int16 | DataType::Int32 | DataType::Int64)] => {
+                Index::Integer { ty: ty.clone(), keys: Vec::new(), table: HashTable::new(), null: None }
+            }
+            _ => Index::Encoded { types: types.to_vec(), bytes: Vec::new(), ends: Vec::new(), table: HashTable::new() },
+        }
+    }
+
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        match self {
+            Index::Single { len } => *len,
+            Index::Integer { keys, .. } => keys.len(),
+            Index::Encoded { ends, .. } => ends.len(),
+        }
+    }
+
+    /// No groups.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts the group of each of `rows` rows into `groups`, adding groups for new keys.
+    /// `scratch` is overwritten.
+    pub fn assign(&mut self, key_columns: &[ArrayRef], rows: usize, scratch: &mut Encoded, groups: &mut Vec<u32>) -> Result<(), Error> {
+        groups.clear();
+        match self {
+            Index::Single { len } => {
+                *len = (*len).max(usize::from(rows > 0));
+                groups.resize(rows, 0);
+            }
+            Index::Integer { keys, table, null, .. } => {
+                let wide = cast(&key_columns[0], &DataType::Int64).map_err(broken)?;
+                let values = wide.as_primitive::<Int64Type>();
+                groups.reserve(rows);
+                if values.null_count() == 0 {
+                    groups.extend(values.values().iter().map(|key| integer_group(keys, table, *key)));
+                } else {
+                    for row in 0..rows {
+                        groups.push(if values.is_null(row) {
+                            *null.get_or_insert_with(|| {
+                                keys.push(0);
+                                keys.len() as u32 - 1
+                            })
+                        } else {
+                            integer_group(keys, table, values.value(row))
+                        });
+                    }
+                }
+            }
+            Index::Encoded { bytes, ends, table, .. } => {
+                scratch.encode(key_columns, rows)?;
+                groups.reserve(rows);
+                for (row, hash) in scratch.hashes().iter().enumerate() {
+                    groups.push(encoded_group(bytes, ends, table, *hash, scratch.key(row)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Key columns of the listed groups.
+    pub fn keys(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
+        match self {
+            Index::Single { .. } => Ok(Vec::new()),
+            Index::Integer { ty, keys, null, .. } => {
+                let values = groups.iter().map(|group| keys[*group as usize]).collect::<Vec<i64>>();
+                let nulls = null.filter(|null| groups.contains(null)).map(|null| groups.iter().map(|group| *group != null).collect::<NullBuffer>());
+                let wide = Int64Array::new(values.into(), nulls);
+                Ok(vec![cast(&(Arc::new(wide) as ArrayRef), ty).map_err(broken)?])
+            }
+            Index::Encoded { types, bytes, ends, .. } => decode(types, groups.iter().map(|group| encoded_key(bytes, ends, *group))),
+        }
+    }
+
+    /// Hash of each listed group by the key law.
+    pub fn hashes(&self, groups: &[u32]) -> Vec<u64> {
+        match self {
+            Index::Single { .. } => vec![keygroup::hash(&[]); groups.len()],
+            Index::Integer { keys, null, .. } => {
+                let hash_null = {
+                    let mut encoded = Vec::new();
+                    keygroup::put_null(&mut encoded);
+                    keygroup::hash(&encoded)
+                };
+                let hash = |group: &u32| if *null == Some(*group) { hash_null } else { keygroup::hash_integer(keys[*group as usize]) };
+                groups.iter().map(hash).collect()
+            }
+            Index::Encoded { bytes, ends, .. } => {
+                groups.iter().map(|group| keygroup::hash(encoded_key(bytes, ends, *group))).collect()
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Index::Single { .. } => 0,
+            Index::Integer { keys, table, .. } => keys.capacity() * 8 + table.allocation_size(),
+            Index::Encoded { bytes, ends, table, .. } => bytes.capacity() + ends.capacity() * 8 + table.allocation_size(),
+        }
+    }
+}
+
+/// Spreads bits for the table. Routing has already fixed `hash mod max_parallelism` for a task, so
+/// the low bits of the law's hash must not be the table's bits as they are.
+#[inline]
+fn spread(value: u64) -> u64 {
+    let wide = u128::from(value ^ 0x9E37_79B9_7F4A_7C15) * u128::from(0xD6E8_FEB8_6659_FD93_u64);
+    wide as u64 ^ (wide >> 64) as u64
+}
+
+#[inline]
+fn integer_group(keys: &mut Vec<i64>, table: &mut HashTable<u32>, key: i64) -> u32 {
+    let same = |group: &u32| keys[*group as usize] == key;
+    match table.entry(spread(key as u64), same, |group| spread(keys[*group as usize] as u64)) {
+        Entry::Occupied(found) => *found.get(),
+        Entry::Vacant(free) => {
+            let group = keys.len() as u32;
+            free.insert(group);
+            keys.push(key);
+            group
+        }
+    }
+}
+
+fn encoded_group(bytes: &mut Vec<u8>, ends: &mut Vec<usize>, table: &mut HashTable<u32>, hash: u64, key: &[u8]) -> u32 {
+    let same = |group: &u32| encoded_key(bytes, ends, *group) == key;
+    match table.entry(spread(hash), same, |group| spread(keygroup::hash(encoded_key(bytes, ends, *group)))) {
+        Entry::Occupied(found) => *found.get(),
+        Entry::Vacant(free) => {
+            let group = ends.len() as u32;
+            free.insert(group);
+            bytes.extend_from_slice(key);
+            ends.push(bytes.len());
+            group
+        }
+    }
+}
+
+fn encoded_key<'a>(bytes: &'a [u8], ends: &[usize], group: u32) -> &'a [u8] {
+    let group = group as usize;
+    let start = if group == 0 { 0 } else { ends[group - 1] };
+    &bytes[start..ends[group]]
+}

@@ -1,0 +1,77 @@
+//! Several images of one task into one that says the same: background compaction and restores.
+
+use crate::envelope::{batch, broken};
+use crate::error::Error;
+use crate::io::StateImage;
+use crate::route::key::Encoded;
+use crate::state::layout::{KEY_GROUP, WINDOW_START, scalar, sorted};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::interleave;
+use arrow::datatypes::{DataType, Int64Type};
+use hashbrown::HashSet;
+use std::sync::Arc;
+use weir_planner::error::Class;
+
+/// The newest after-image of each (window, key) of the images of one task, given oldest first;
+/// retired windows are left out. Restoring the result equals restoring all of them.
+///
+/// Errors: no image, images of several tasks, or of different shapes.
+pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
+    let Some(newest) = images.last() else {
+        return Err(Error::new(Class::Bug, "no state images to merge"));
+    };
+    let corrupt = |why: &str| Error::new(Class::Corrupt, format!("stored state of operator '{}' {why}", newest.operator));
+    if images.iter().any(|image| image.operator != newest.operator || image.subtask != newest.subtask) {
+        return Err(Error::new(Class::Bug, "only images of one task can be merged"));
+    }
+    if images.iter().any(|image| image.rows.schema().fields() != newest.rows.schema().fields()) {
+        return Err(corrupt("has images of different columns"));
+    }
+    let size_ms = scalar(newest, "size_ms")?;
+    let retired_ms = images.iter().map(|image| image.retired_ms).max().unwrap_or(i64::MIN);
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    let mut picks = Vec::new();
+    let mut encoded = Encoded::default();
+    for (number, image) in images.iter().enumerate().rev() {
+        let (starts, keys) = identity(&image.rows).ok_or_else(|| corrupt("lacks its leading columns"))?;
+        let starts = starts.as_primitive::<Int64Type>();
+        encoded.encode(&keys, image.rows.num_rows())?;
+        for row in 0..image.rows.num_rows() {
+            // An end past the end of time has not been reached.
+            let gone = starts.value(row).checked_add(size_ms).is_some_and(|end| end <= retired_ms);
+            if gone || seen.contains(encoded.key(row)) {
+                continue;
+            }
+            seen.insert(encoded.key(row).to_vec());
+            picks.push((number, row));
+        }
+    }
+    picks.sort_unstable();
+    let columns = (0..newest.rows.num_columns())
+        .map(|i| {
+            let arrays: Vec<&dyn Array> = images.iter().map(|image| image.rows.column(i).as_ref()).collect();
+            interleave(&arrays, &picks).map_err(broken)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let rows = batch(newest.rows.schema(), columns, picks.len())?;
+    Ok(StateImage {
+        operator: newest.operator.clone(),
+        subtask: newest.subtask,
+        rows: sorted(&rows)?,
+        retired_ms,
+        scalars: newest.scalars.clone(),
+    })
+}
+
+/// The window starts, and the columns that make an entry what it is: window start and keys.
+fn identity(rows: &RecordBatch) -> Option<(ArrayRef, Vec<ArrayRef>)> {
+    let schema = rows.schema();
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let [KEY_GROUP, WINDOW_START, ..] = names.as_slice() else { return None };
+    if rows.column(0).data_type() != &DataType::UInt32 || rows.column(1).data_type() != &DataType::Int64 {
+        return None;
+    }
+    // Keys follow the two; the first aggregate's column ends them.
+    let keys = names.iter().skip(2).take_while(|name| !name.starts_with("__a")).count();
+    Some((rows.column(1).clone(), rows.columns()[1..2 + keys].to_vec()))
+}
