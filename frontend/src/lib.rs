@@ -3,5 +3,6 @@
 pub mod error;
 pub mod options;
 pub mod query;
+pub mod rest;
 pub mod sql;
 pub mod yaml;

@@ -6,7 +6,7 @@
 mod print;
 mod tree;
 
-pub use print::{MASK, is_secret, print, to_json};
+pub use print::{MASK, is_secret, masked, print, to_json};
 pub use tree::BYTES_MAX;
 
 use crate::options::fit::{Fit, Path};
@@ -35,6 +35,17 @@ struct Origin {
 }
 
 impl Document {
+    /// Binds the expressions of every job. What comes back are all faults found, each with its
+    /// place; a job with faults is left unbound where they are.
+    pub fn bind(&mut self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for at in 0..self.jobs.len() {
+            let found = self.jobs.get_mut(at).and_then(|spec| bind_spec(spec).err()).unwrap_or_default();
+            faults.extend(found.into_iter().map(|fault| self.locate(at, fault)));
+        }
+        faults
+    }
+
     /// A fault of the job at `job`, as binding and the checks find it, with its place in the text.
     #[must_use]
     pub fn locate(&self, job: usize, mut fault: Fault) -> Fault {
@@ -52,6 +63,18 @@ impl Document {
         fault.path = format!("{}{joint}{}", origin.prefix, fault.path);
         fault
     }
+}
+
+/// Stands here until expressions can be bound: a spec with any fails its checks.
+fn bind_spec(_: &mut JobSpec) -> Result<(), Vec<Fault>> {
+    Ok(())
+}
+
+/// One job of a tree whose path in the document is `prefix`.
+pub(crate) fn single(node: &Node, prefix: &str) -> Result<Document, Vec<Fault>> {
+    let (mut document, mut faults) = (Document::default(), Vec::new());
+    job(node, prefix, &mut document, &mut faults);
+    if faults.is_empty() { Ok(document) } else { Err(faults) }
 }
 
 /// The jobs of a text.
@@ -94,8 +117,7 @@ pub(crate) fn document(root: &Node) -> Result<Document, Vec<Fault>> {
     let mut document = Document::default();
     let mut faults = Vec::new();
     if !fields.iter().any(|(key, _)| key.name == "jobs" || key.name == "streams") {
-        job(root, "", &mut document, &mut faults);
-        return if faults.is_empty() { Ok(document) } else { Err(faults) };
+        return single(root, "");
     }
     for (key, value) in fields {
         let placed = |fault: Fault| key.place.map_or(fault.clone(), |place| fault.at(place));

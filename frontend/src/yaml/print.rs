@@ -19,7 +19,12 @@ pub fn print(spec: &JobSpec) -> String {
 
 /// A spec as JSON, every field written out: without bound forms, secrets masked.
 pub fn to_json(spec: &JobSpec) -> Json {
-    let mut json = serde_json::to_value(spec).unwrap_or(Json::Null);
+    masked(spec)
+}
+
+/// The JSON of a spec or plan: without bound forms beside SQL text, secrets masked.
+pub fn masked<T: serde::Serialize>(value: &T) -> Json {
+    let mut json = serde_json::to_value(value).unwrap_or(Json::Null);
     clean(&mut json);
     json
 }

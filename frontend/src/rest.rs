@@ -1,0 +1,96 @@
+//! The REST door: routes under `/api/v1` to verbs of the hub (API-1 to API-4).
+//!
+//! Bodies are JSON or YAML, answers JSON, errors one problem format. Every job that comes in is
+//! parsed, bound and checked with all its faults before the hub stores anything.
+
+mod agent;
+mod job;
+mod problem;
+mod statement;
+
+use crate::options::node::{Node, Value};
+use crate::sql::Engine;
+use crate::yaml;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::routing::{get, post, put};
+use problem::Problem;
+use weir_planner::error::{Fault, Place};
+
+/// Routes of the REST door, each under `/api/v1`.
+pub fn router(engine: Engine) -> Router {
+    let routes = Router::new()
+        .route("/jobs", post(job::create).get(job::list))
+        .route("/jobs/validate", post(job::validate))
+        .route("/jobs/{id}", get(job::show).delete(job::delete))
+        .route("/jobs/{id}/detail", get(job::detail))
+        .route("/jobs/{id}/plan", get(job::plan))
+        .route("/jobs/{id}/events", get(job::events))
+        .route("/jobs/{id}/versions", get(job::versions))
+        .route("/jobs/{id}/desired-state", put(job::set_desired))
+        .route("/agents", get(agent::list))
+        .route("/sql", post(statement::run))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(axum::extract::DefaultBodyLimit::disable())
+        .with_state(engine);
+    Router::new().nest("/api/v1", routes)
+}
+
+async fn unknown(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "unknown_route", format!("there is nothing at '{}'", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", format!("'{}' does not take {method}", uri.path()))
+}
+
+/// The whole body, within the bound on documents.
+async fn bytes(body: Body) -> Result<Bytes, Problem> {
+    axum::body::to_bytes(body, yaml::BYTES_MAX).await.map_err(|error| {
+        let too_large = std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("limit"));
+        if too_large {
+            let message = format!("the body has more than {} bytes", yaml::BYTES_MAX);
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+        } else {
+            Problem::new(StatusCode::BAD_REQUEST, "broken_body", format!("the body could not be read: {error}"))
+        }
+    })
+}
+
+/// The body as a tree. A body that calls itself JSON must be JSON; anything else is read as YAML,
+/// which JSON is too, so that `curl --data-binary` needs no header.
+async fn tree(headers: &HeaderMap, body: Body) -> Result<Node, Problem> {
+    let bytes = bytes(body).await?;
+    let is_json = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(|value| {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json")
+    });
+    if !is_json {
+        return yaml::tree_of(&bytes).map_err(Problem::unreadable);
+    }
+    let json = serde_json::from_slice::<serde_json::Value>(&bytes).map_err(|error| {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let fault = Fault::new("syntax", "", format!("the body is not JSON: {error}"));
+        Problem::unreadable(vec![fault.at(Place { line: small(error.line()), column: small(error.column()) })])
+    })?;
+    // Read as YAML for the places and for duplicate keys. Bounds hold there; only what YAML has no
+    // words for falls back to the plain value.
+    match yaml::tree_of(&bytes) {
+        Ok(node) => Ok(node),
+        Err(faults) if faults.iter().any(|fault| fault.code == "syntax") => Ok(Node::from_json(&json)),
+        Err(faults) => Err(Problem::unreadable(faults)),
+    }
+}
+
+/// A node's field by name.
+fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
+    match &node.value {
+        Value::Map(fields) => fields.iter().find(|(key, _)| key.name == name).map(|(_, value)| value),
+        Value::Null | Value::Scalar { .. } | Value::List(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+//! Routes about jobs.
+
+use super::problem::Problem;
+use super::{field, tree};
+use crate::options::fit::{Fit, Path as FieldPath};
+use crate::options::node::{Node, Value as NodeValue};
+use crate::options::shape::{Field, Kind, Object};
+use crate::sql::Engine;
+use crate::yaml::{self, Document};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use weir_hub::error::Error as HubError;
+use weir_hub::hub::{DesiredState, JobEvent, JobInfo, NewJob};
+use weir_planner::check::notices;
+use weir_planner::error::Fault;
+use weir_planner::explain;
+use weir_planner::id::{Generation, JobId};
+use weir_planner::plan::JobPlan;
+use weir_planner::protocol::Event;
+use weir_planner::spec::JobSpec;
+
+type Answer = Result<Response, Problem>;
+
+/// `?desired_state=` and `?format=`; others are refused.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    desired_state: Option<String>,
+    format: Option<String>,
+}
+
+/// `POST /jobs/validate`: the plan, notices and agents, and nothing stored.
+pub(super) async fn validate(State(engine): State<Engine>, headers: HeaderMap, body: Body) -> Answer {
+    let (spec, plan, _) = submitted(&engine, &headers, body).await?;
+    let agents: Vec<Value> = engine.hub.agents().iter().map(super::agent::agent).collect();
+    let answer = json!({
+        "valid": true,
+        "id": spec.id,
+        "version": spec.version,
+        "tasks": plan.tasks().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "plan": yaml::masked(&plan),
+        "notices": notices(&spec),
+        "agents": agents,
+    });
+    Ok(Json(answer).into_response())
+}
+
+/// `POST /jobs`: 201, or 200 where the same version with equal content was there.
+pub(super) async fn create(State(engine): State<Engine>, asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>, headers: HeaderMap, body: Body) -> Answer {
+    let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
+    let (spec, _, in_body) = submitted(&engine, &headers, body).await?;
+    let desired = match (asked.desired_state.as_deref(), in_body) {
+        (Some(_), Some(_)) => {
+            let message = "desired_state is given in the query and in the body";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "given_twice", message));
+        }
+        (Some(word), None) => state_of(word)?,
+        (None, Some(desired)) => desired,
+        (None, None) => DesiredState::Stopped,
+    };
+    let known = engine.hub.job(&spec.id).is_ok();
+    let notices = notices(&spec);
+    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), desired }).await?;
+    let mut answer = whole(&info);
+    if let Value::Object(fields) = &mut answer {
+        fields.insert("notices".to_owned(), json!(notices));
+    }
+    let status = if known { StatusCode::OK } else { StatusCode::CREATED };
+    let mut response = tagged(status, &info, answer);
+    if let Ok(location) = HeaderValue::from_str(&format!("/api/v1/jobs/{}", info.id)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// `GET /jobs`.
+pub(super) async fn list(State(engine): State<Engine>) -> Json<Value> {
+    list_of(engine.hub.jobs().iter().map(|info| summary(info)).collect())
+}
+
+/// `GET /jobs/{id}`.
+pub(super) async fn show(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
+    let info = job(&engine, &id)?;
+    Ok(tagged(StatusCode::OK, &info, whole(&info)))
+}
+
+/// `GET /jobs/{id}/detail`: how it runs.
+pub(super) async fn detail(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
+    let info = job(&engine, &id)?;
+    let mut answer = whole(&info);
+    if let (Value::Object(fields), Some(observation)) = (&mut answer, &info.observation) {
+        fields.insert("tasks".to_owned(), observation.tasks.iter().map(|task| with_task(task, &task.task.to_string())).collect());
+        fields.insert("sources".to_owned(), observation.sources.iter().map(|split| with_task(split, &split.task.to_string())).collect());
+        fields.insert("epoch".to_owned(), json!(observation.epoch.map(|epoch| epoch.to_string())));
+        fields.insert("has_cut".to_owned(), json!(observation.has_cut));
+    }
+    if let Value::Object(fields) = &mut answer {
+        let events = engine.hub.events(Some(&info.id));
+        let last = events.len().saturating_sub(20);
+        fields.insert("events".to_owned(), events.iter().skip(last).map(event).collect());
+        fields.insert("planned_tasks".to_owned(), info.plan.tasks().iter().map(ToString::to_string).collect());
+    }
+    Ok(tagged(StatusCode::OK, &info, answer))
+}
+
+/// `GET /jobs/{id}/plan` as JSON, text or DOT, by `?format=` or else by `Accept`.
+pub(super) async fn plan(State(engine): State<Engine>, Path(id): Path<String>, asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>, headers: HeaderMap) -> Answer {
+    let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
+    let info = job(&engine, &id)?;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let by_accept = if accept.contains("text/vnd.graphviz") {
+        "dot"
+    } else if accept.contains("text/plain") {
+        "text"
+    } else {
+        "json"
+    };
+    match asked.format.as_deref().unwrap_or(by_accept) {
+        "json" => Ok(Json(yaml::masked(&*info.plan)).into_response()),
+        "text" => Ok(explain::text(&info.plan).into_response()),
+        "dot" => Ok(([(header::CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], explain::dot(&info.plan)).into_response()),
+        other => {
+            let message = format!("the format '{}' is not known", other.escape_debug());
+            Err(Problem::new(StatusCode::BAD_REQUEST, "bad_query", message).with_hint("use json, text or dot"))
+        }
+    }
+}
+
+/// `GET /jobs/{id}/events`, oldest first.
+pub(super) async fn events(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
+    let info = job(&engine, &id)?;
+    Ok(list_of(engine.hub.events(Some(&info.id)).iter().map(event).collect()).into_response())
+}
+
+/// `GET /jobs/{id}/versions`: the current one, which is all that is kept before upgrades exist.
+pub(super) async fn versions(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
+    let info = job(&engine, &id)?;
+    let version = json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": info.sql, "spec": yaml::to_json(&info.spec) });
+    Ok(list_of(vec![version]).into_response())
+}
+
+/// `DELETE /jobs/{id}`: 204.
+pub(super) async fn delete(State(engine): State<Engine>, Path(id): Path<String>, headers: HeaderMap) -> Answer {
+    let info = job(&engine, &id)?;
+    if let Some(expected) = if_match(&headers)?
+        && expected != info.generation
+    {
+        return Err(moved_on(&info, expected));
+    }
+    engine.hub.drop_job(&info.id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+const DESIRED: Object = Object {
+    what: "desired state",
+    fields: &[
+        Field { name: "state", aliases: &[], kind: Kind::Word(&["running", "stopped"]), required: true },
+        Field { name: "from", aliases: &[], kind: Kind::Text, required: false },
+        Field { name: "fresh", aliases: &[], kind: Kind::Bool, required: false },
+    ],
+    short: None,
+};
+
+/// `PUT /jobs/{id}/desired-state`: 202; 412 when `If-Match` names another generation.
+pub(super) async fn set_desired(State(engine): State<Engine>, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+    let info = job(&engine, &id)?;
+    let expected = if_match(&headers)?;
+    let node = tree(&headers, body).await?;
+    let mut fit = Fit::default();
+    let asked = fit.object(&node, &DESIRED, &FieldPath::root("")).unwrap_or_default();
+    if asked.contains_key("from") {
+        let fault = Fault::new("not_available", "from", "a start from a named savepoint or checkpoint is not available yet");
+        fit.faults.push(fault.with_hint("leave it out to go on from the newest cut, or give fresh: true to begin empty"));
+    }
+    if !fit.faults.is_empty() {
+        return Err(Problem::invalid(fit.faults));
+    }
+    let desired = state_of(asked.get("state").and_then(Value::as_str).unwrap_or_default())?;
+    let fresh = asked.get("fresh").and_then(Value::as_bool).unwrap_or(false);
+    let changed = engine.hub.set_desired(&info.id, desired, expected, fresh).await.map_err(|error| match (error, expected) {
+        (HubError::Conflict(message), Some(_)) if engine.hub.job(&info.id).is_ok_and(|now| Some(now.generation) != expected) => {
+            Problem::new(StatusCode::PRECONDITION_FAILED, "generation_moved_on", message).with_hint("read the job again and take its ETag")
+        }
+        (error, _) => Problem::from(error),
+    })?;
+    Ok(tagged(StatusCode::ACCEPTED, &changed, summary(&changed)))
+}
+
+/// A job that came in: parsed, bound and compiled, or every fault that it has.
+async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<(JobSpec, JobPlan, Option<DesiredState>), Problem> {
+    let node = tree(headers, body).await?;
+    let (mut document, desired) = unwrapped(&node)?;
+    let mut faults = document.bind();
+    let bound = faults.is_empty();
+    let Some(spec) = document.jobs.first() else {
+        return Err(Problem::invalid(vec![Fault::new("not_a_job", "jobs", "the document has no job")]));
+    };
+    match engine.hub.validate(spec) {
+        Ok(plan) if bound => Ok((spec.clone(), plan, desired)),
+        Ok(_) => Err(Problem::invalid(faults)),
+        Err(HubError::Invalid(found)) => {
+            // What could not be bound has its own fault already.
+            let found = found.0.into_iter().filter(|fault| bound || fault.code != "unbound");
+            faults.extend(found.map(|fault| document.locate(0, fault)));
+            Err(Problem::invalid(faults))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The one job of a body: a bare JobSpec, the one entry under `jobs:`, or `{spec, desired_state}`.
+fn unwrapped(node: &Node) -> Result<(Document, Option<DesiredState>), Problem> {
+    let Some(spec) = field(node, "spec") else {
+        let document = yaml::document(node).map_err(Problem::invalid)?;
+        if document.jobs.len() != 1 {
+            let message = format!("the document has {} jobs, one at a time can be submitted", document.jobs.len());
+            return Err(Problem::invalid(vec![Fault::new("one_job", "jobs", message)]));
+        }
+        return Ok((document, None));
+    };
+    if let NodeValue::Map(fields) = &node.value
+        && let Some((key, _)) = fields.iter().find(|(key, _)| !matches!(key.name.as_str(), "spec" | "desired_state"))
+    {
+        let fault = Fault::new("unknown_field", key.name.clone(), format!("a submission has no field '{}'", key.name.escape_debug()));
+        let fault = fault.with_hint("known fields: spec, desired_state");
+        return Err(Problem::invalid(vec![key.place.map_or(fault.clone(), |place| fault.at(place))]));
+    }
+    let desired = match field(node, "desired_state").map(|state| &state.value) {
+        None | Some(NodeValue::Null) => None,
+        Some(NodeValue::Scalar { text, .. }) => Some(state_of(text)?),
+        Some(NodeValue::List(_) | NodeValue::Map(_)) => Some(state_of("")?),
+    };
+    Ok((yaml::single(spec, "spec").map_err(Problem::invalid)?, desired))
+}
+
+fn state_of(word: &str) -> Result<DesiredState, Problem> {
+    match word {
+        "running" => Ok(DesiredState::Running),
+        "stopped" => Ok(DesiredState::Stopped),
+        _ => {
+            let message = format!("the desired state '{}' is not known", word.escape_debug());
+            Err(Problem::invalid(vec![Fault::new("bad_value", "desired_state", message).with_hint("use running or stopped")]))
+        }
+    }
+}
+
+fn job(engine: &Engine, id: &str) -> Result<Arc<JobInfo>, Problem> {
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, "not_found", format!("job '{}' does not exist", id.escape_debug()));
+    let id = JobId::new(id).map_err(|_| unknown())?;
+    Ok(engine.hub.job(&id)?)
+}
+
+/// The generation that `If-Match` asks for; none for `*` or without it.
+fn if_match(headers: &HeaderMap) -> Result<Option<Generation>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let number = text.trim_matches('"').parse::<u64>().map_err(|_| {
+        let message = "If-Match is not a generation".to_owned();
+        Problem::new(StatusCode::BAD_REQUEST, "bad_if_match", message).with_hint("send the job's ETag, such as \"3\"")
+    })?;
+    Ok(Some(Generation::new(number)))
+}
+
+fn moved_on(info: &JobInfo, expected: Generation) -> Problem {
+    let message = format!("job '{}' is at generation {}, not {expected}", info.id, info.generation);
+    Problem::new(StatusCode::PRECONDITION_FAILED, "generation_moved_on", message).with_hint("read the job again and take its ETag")
+}
+
+fn tagged(status: StatusCode, info: &JobInfo, answer: Value) -> Response {
+    let mut response = (status, Json(answer)).into_response();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", info.generation)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// `{items, next}`: all there is, so there is no next page.
+pub(super) fn list_of(items: Vec<Value>) -> Json<Value> {
+    Json(json!({ "items": items, "next": null }))
+}
+
+/// A time as RFC 3339 text in UTC.
+pub(super) fn time(ms: Option<i64>) -> Option<String> {
+    let at = chrono::DateTime::from_timestamp_millis(ms?)?;
+    Some(at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true))
+}
+
+/// A job under the names of `weir.jobs`.
+fn summary(info: &JobInfo) -> Value {
+    json!({
+        "id": info.id,
+        "version": info.version,
+        "state": info.state,
+        "desired_state": info.desired,
+        "generation": info.generation,
+        "attempt": info.attempt,
+        "parallelism": info.spec.parallelism,
+        "max_parallelism": info.spec.max_parallelism,
+        "created_at": time(Some(info.created_at_ms)),
+        "started_at": time(info.started_at_ms),
+        "last_error": info.last_error,
+        "agent": info.agent,
+    })
+}
+
+/// A job with what it was made from.
+fn whole(info: &JobInfo) -> Value {
+    let mut answer = summary(info);
+    if let Value::Object(fields) = &mut answer {
+        fields.insert("sql".to_owned(), json!(info.sql));
+        fields.insert("uses".to_owned(), json!(info.uses));
+        fields.insert("spec".to_owned(), yaml::to_json(&info.spec));
+    }
+    answer
+}
+
+fn with_task<T: serde::Serialize>(observation: &T, task: &str) -> Value {
+    let mut answer = serde_json::to_value(observation).unwrap_or(Value::Null);
+    if let Value::Object(fields) = &mut answer {
+        fields.insert("task".to_owned(), json!(task));
+    }
+    answer
+}
+
+fn event(event: &JobEvent) -> Value {
+    let Event { at_ms, level, kind, message, operator, count } = &event.event;
+    json!({
+        "job": event.job,
+        "at": time(Some(*at_ms)),
+        "level": level,
+        "kind": kind,
+        "message": message,
+        "agent": event.agent,
+        "operator": operator,
+        "count": count,
+    })
+}

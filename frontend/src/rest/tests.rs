@@ -1,0 +1,1 @@
+//! Requests in, answers out, in process.
