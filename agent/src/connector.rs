@@ -4,6 +4,7 @@ pub mod card;
 pub mod drop;
 pub mod file;
 pub mod generate;
+pub mod kafka;
 pub mod memory;
 pub mod result;
 pub mod stdout;
@@ -57,7 +58,7 @@ pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPositio
         SourceOptions::Values(options) => Box::new(values::open(options, work, positions, &opening)?),
         SourceOptions::Memory(options) => Box::new(memory::open(options, work, positions, &opening)?),
         SourceOptions::File(options) => Box::new(file::FileSource::open(options, work, positions, &opening)?),
-        SourceOptions::Kafka(_) => return Err(Error::new(Class::User, "connector 'kafka' is not available yet")),
+        SourceOptions::Kafka(options) => Box::new(kafka::source::KafkaSource::open(options, work, positions, &opening)?),
     })
 }
 
@@ -71,7 +72,7 @@ pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, o
         SinkOptions::Stdout(_) => Box::new(stdout::StdoutSink::new(input)?),
         SinkOptions::Drop(_) => Box::new(drop::DropSink::default()),
         SinkOptions::File(options) => Box::new(file::sink::FileSink::open(options, input, handle, &opening)?),
-        SinkOptions::Kafka(_) => return Err(Error::new(Class::User, "connector 'kafka' is not available yet")),
+        SinkOptions::Kafka(options) => Box::new(kafka::sink::KafkaSink::open(options, input, &opening)?),
         SinkOptions::Result(_) => Box::new(result::ResultSink::open(input, &opening)?),
     })
 }
@@ -102,7 +103,7 @@ pub fn check_source(work: &SourceWork, output: &Schema) -> Result<(), Error> {
                 return Err(Error::new(Class::User, message));
             }
             drop_decoder(format::decoder(work.format.as_ref(), &work.columns, &work.used)?);
-            let _ = options;
+            kafka::check(&options.brokers, &options.properties)?;
         }
     }
     Ok(())
@@ -116,7 +117,7 @@ pub fn check_sink(work: &SinkWork, input: &Schema) -> Result<(), Error> {
         SinkOptions::Drop(_) | SinkOptions::Result(_) => return Ok(()),
         SinkOptions::Stdout(_) | SinkOptions::File(_) => {}
         SinkOptions::Kafka(options) => {
-            let _ = options;
+            kafka::check(&options.brokers, &options.properties)?;
             JsonEncoder::of(input, &options.key)?;
         }
     }
