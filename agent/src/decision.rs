@@ -7,7 +7,7 @@ mod record;
 mod retain;
 
 pub use commit::{Decided, Decision, Opened};
-pub use record::{JobRecord, RegionRecord, TaskSegments};
+pub use record::{JobRecord, RegionRecord, TaskSegments, positions_of};
 pub use retain::{Replacement, Retention, merge_candidates};
 
 use crate::error::Error;

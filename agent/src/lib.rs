@@ -1,11 +1,18 @@
 //! One worker: drives the kernel on data shards, opens connectors, keeps segments and decisions,
 //! answers reads, obeys the hub.
 
-pub mod connector;
-pub mod error;
-pub mod format;
+pub mod agent;
+pub mod session;
 pub mod link;
-pub mod clock;
+pub mod reconcile;
+pub mod runner;
+pub mod shard;
+pub mod region;
+pub mod read;
+pub mod connector;
+pub mod format;
 pub mod segment;
 pub mod decision;
-pub mod shard;
+pub mod gauge;
+pub mod clock;
+pub mod error;

@@ -1,5 +1,7 @@
 //! How an agent reaches its hub: one call with a closed set of messages, over HTTP or in process.
 
+pub mod http;
+
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use weir_planner::protocol::{AgentRequest, HubResponse};

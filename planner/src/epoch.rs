@@ -16,6 +16,8 @@
 //! last straggler of the given-up round reported, so that there is never more than one undecided
 //! epoch besides the open one.
 
+use crate::error::Class;
+
 /// Pace and patience, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -66,6 +68,8 @@ pub enum Event {
     },
     /// The round cannot be completed: a segment or the decision could not be written.
     RoundFailed {
+        /// What to do next.
+        class: Class,
         /// Why.
         reason: String,
     },
@@ -104,6 +108,8 @@ pub enum Action {
     Drained,
     /// The region cannot go on. It is over.
     FailRegion {
+        /// What to do next.
+        class: Class,
         /// Why.
         reason: String,
     },
@@ -161,13 +167,13 @@ pub struct Decider {
 
 impl Decider {
     /// A region of `members` members that opens its first epoch `epoch_ms` after `now_ms` at the
-    /// earliest.
-    pub fn new(pace: Pace, members: usize, now_ms: u64) -> Self {
+    /// earliest, numbered after `last_sequence` (0 unless the attempt has decided epochs before).
+    pub fn new(pace: Pace, members: usize, last_sequence: u64, now_ms: u64) -> Self {
         Decider {
             pace,
             members,
             phase: Phase::Quiet,
-            last_sequence: 0,
+            last_sequence,
             next_open_ms: now_ms.saturating_add(pace.epoch_ms),
             changed: false,
             ended: false,
@@ -220,15 +226,15 @@ impl Decider {
                 self.report(member, sequence, &mut actions, "flush", |r| r.cut && !std::mem::replace(&mut r.flushed, true));
             }
             Event::DecisionStored { sequence } => self.stored(sequence, now_ms, &mut actions),
-            Event::RoundFailed { reason } => self.fail(reason, &mut actions),
+            Event::RoundFailed { class, reason } => self.fail(class, reason, &mut actions),
         }
         self.advance(now_ms, &mut actions);
         actions
     }
 
-    fn fail(&mut self, reason: String, actions: &mut Vec<Action>) {
+    fn fail(&mut self, class: Class, reason: String, actions: &mut Vec<Action>) {
         self.phase = Phase::Over;
-        actions.push(Action::FailRegion { reason });
+        actions.push(Action::FailRegion { class, reason });
     }
 
     /// Books a report of the round under way. One that nobody waits for means that the books of
@@ -239,7 +245,7 @@ impl Decider {
             Phase::Gathering(_) | Phase::Straggling(_) | Phase::Quiet | Phase::Storing { .. } | Phase::Over => false,
         };
         if !booked {
-            self.fail(format!("{what} report of member {member} for round {sequence} was not expected"), actions);
+            self.fail(Class::Bug, format!("{what} report of member {member} for round {sequence} was not expected"), actions);
         }
     }
 
@@ -257,7 +263,7 @@ impl Decider {
                 }
             }
             Phase::Storing { .. } | Phase::Quiet | Phase::Gathering(_) | Phase::Straggling(_) | Phase::Over => {
-                self.fail(format!("decision of round {sequence} was not expected"), actions);
+                self.fail(Class::Bug, format!("decision of round {sequence} was not expected"), actions);
             }
         }
     }
@@ -280,7 +286,7 @@ impl Decider {
             Phase::Gathering(round) if round.members.iter().all(|m| m.whole()) => {
                 let all_ended = round.members.iter().all(|m| m.ended);
                 if round.after_end && !all_ended {
-                    return self.fail(format!("round {} was opened after the end of input, yet not every member had ended", round.sequence), actions);
+                    return self.fail(Class::Bug, format!("round {} was opened after the end of input, yet not every member had ended", round.sequence), actions);
                 }
                 actions.push(Action::Decide { sequence: round.sequence });
                 self.phase = Phase::Storing { sequence: round.sequence, drained: round.drained, all_ended };
@@ -289,7 +295,7 @@ impl Decider {
                 let missing: Vec<usize> = (0..round.members.len()).filter(|&m| !round.members[m].whole()).collect();
                 if round.drained {
                     let reason = format!("the last epoch of a stop was not complete after {} ms (members {missing:?} are missing)", self.pace.timeout_ms);
-                    return self.fail(reason, actions);
+                    return self.fail(Class::Retry, reason, actions);
                 }
                 actions.push(Action::AbandonRound { sequence: round.sequence, missing });
                 self.phase = Phase::Straggling(round);
@@ -300,7 +306,7 @@ impl Decider {
             }
             Phase::Straggling(round) if self.drained_at_ms.is_some_and(|at| now_ms >= at.saturating_add(self.pace.timeout_ms)) => {
                 let reason = format!("the stop waited {} ms for the rest of round {}, which had been given up", self.pace.timeout_ms, round.sequence);
-                self.fail(reason, actions);
+                self.fail(Class::Retry, reason, actions);
             }
             phase @ (Phase::Quiet | Phase::Gathering(_) | Phase::Straggling(_) | Phase::Storing { .. } | Phase::Over) => self.phase = phase,
         }

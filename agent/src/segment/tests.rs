@@ -46,7 +46,7 @@ fn the_layout_is_pinned() {
     let dir = tempfile::tempdir().unwrap();
     let segment = write(dir.path(), &image(3)).unwrap();
     assert_eq!(segment.rows, 3);
-    assert_eq!(segment.name, "PINNED");
+    assert_eq!(segment.name, "d947e1e4b7a76c39f173267425ea7378.seg");
     let bytes = std::fs::read(dir.path().join(&segment.name)).unwrap();
     assert_eq!(&bytes[..16], b"WEIRSEG1\x01\0\0\0\x01\0\0\0");
     assert_eq!(bytes.len() as u64, segment.bytes);

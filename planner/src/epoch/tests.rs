@@ -1,5 +1,6 @@
 //! Rounds in order, out of order, late, ended and drained; and the invariants over random orders.
 
+use crate::error::Class;
 use super::{Action, Decider, Event, Pace};
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
@@ -23,7 +24,7 @@ fn whole(decider: &mut Decider, member: usize, sequence: u64, ended: bool, now: 
 /// EPO-7: a region in which nothing changed opens no epoch.
 #[test]
 fn nothing_changed_opens_nothing() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     assert_eq!(decider.handle(Event::Tick, 1_000_000), []);
     assert_eq!(decider.due_ms(), None);
 }
@@ -31,7 +32,7 @@ fn nothing_changed_opens_nothing() {
 /// EPO-3, EPO-4: one round, in order, and the next one not before its turn.
 #[test]
 fn a_round_is_decided_only_when_nothing_is_missing() {
-    let mut decider = Decider::new(PACE, 2, 0);
+    let mut decider = Decider::new(PACE, 2, 0, 0);
     assert_eq!(decider.handle(Event::Changed, 10), []);
     assert_eq!(decider.due_ms(), Some(1_000));
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
@@ -47,7 +48,7 @@ fn a_round_is_decided_only_when_nothing_is_missing() {
 /// EPO-6: a decision that takes longer than an epoch holds the next barrier back.
 #[test]
 fn no_barrier_while_a_decision_is_being_stored() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     decider.handle(Event::Changed, 0);
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(whole(&mut decider, 0, 1, false, 1_000), [Action::Decide { sequence: 1 }]);
@@ -59,7 +60,7 @@ fn no_barrier_while_a_decision_is_being_stored() {
 /// stragglers have reported, and can then be decided.
 #[test]
 fn an_abandoned_round_is_followed_by_another_once_its_stragglers_reported() {
-    let mut decider = Decider::new(PACE, 2, 0);
+    let mut decider = Decider::new(PACE, 2, 0, 0);
     decider.handle(Event::Changed, 0);
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(whole(&mut decider, 0, 1, false, 1_100), []);
@@ -75,7 +76,7 @@ fn an_abandoned_round_is_followed_by_another_once_its_stragglers_reported() {
 /// A region is finished only by a decision that holds the end of every member.
 #[test]
 fn finished_after_the_decision_that_contains_every_end() {
-    let mut decider = Decider::new(PACE, 2, 0);
+    let mut decider = Decider::new(PACE, 2, 0, 0);
     decider.handle(Event::Changed, 0);
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(whole(&mut decider, 0, 1, true, 1_001), []);
@@ -91,7 +92,7 @@ fn finished_after_the_decision_that_contains_every_end() {
 /// A stop puts its barrier behind the drain, also when nothing seems to have changed.
 #[test]
 fn a_drain_decides_one_last_epoch() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     assert_eq!(decider.handle(Event::DrainRequested, 5), [Action::Drain, Action::Inject { sequence: 1 }]);
     assert_eq!(whole(&mut decider, 0, 1, false, 6), [Action::Decide { sequence: 1 }]);
     assert_eq!(decider.handle(Event::DecisionStored { sequence: 1 }, 7), [Action::Publish { sequence: 1 }, Action::Drained]);
@@ -100,7 +101,7 @@ fn a_drain_decides_one_last_epoch() {
 /// A round that was open when the stop came does not end it: its barrier may lie before the last rows.
 #[test]
 fn a_drain_during_a_round_waits_for_its_own_epoch() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     decider.handle(Event::Changed, 0);
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(decider.handle(Event::DrainRequested, 1_001), [Action::Drain]);
@@ -113,17 +114,17 @@ fn a_drain_during_a_round_waits_for_its_own_epoch() {
 /// A stop that cannot be decided ends in a failure with a reason, not in a wait for ever.
 #[test]
 fn a_drain_that_takes_too_long_fails() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     decider.handle(Event::DrainRequested, 0);
     let actions = decider.handle(Event::Tick, 5_000);
-    assert!(matches!(actions.as_slice(), [Action::FailRegion { reason }] if reason.contains("5000 ms")), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Action::FailRegion { class: Class::Retry, reason }] if reason.contains("5000 ms")), "{actions:?}");
     assert!(decider.is_over());
 }
 
 /// The same when the stop finds a round that was given up and whose stragglers never come.
 #[test]
 fn a_drain_behind_stragglers_that_never_come_fails() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     decider.handle(Event::Changed, 0);
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(decider.handle(Event::Tick, 6_000), [Action::AbandonRound { sequence: 1, missing: vec![0] }]);
@@ -132,7 +133,7 @@ fn a_drain_behind_stragglers_that_never_come_fails() {
     assert_eq!(decider.due_ms(), Some(95_000));
     assert_eq!(decider.handle(Event::Tick, 94_999), []);
     let actions = decider.handle(Event::Tick, 95_000);
-    assert!(matches!(actions.as_slice(), [Action::FailRegion { reason }] if reason.contains("given up")), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Action::FailRegion { class: Class::Retry, reason }] if reason.contains("given up")), "{actions:?}");
 }
 
 /// Reports that nobody waits for fail the region instead of being guessed at.
@@ -140,7 +141,7 @@ fn a_drain_behind_stragglers_that_never_come_fails() {
 fn unexpected_reports_fail_the_region() {
     let reports = [cut(0, 1), cut(7, 2), Event::DecisionStored { sequence: 2 }, Event::Flushed { member: 0, sequence: 2 }];
     for report in reports {
-        let mut decider = Decider::new(PACE, 1, 0);
+        let mut decider = Decider::new(PACE, 1, 0, 0);
         decider.handle(Event::Changed, 0);
         decider.handle(Event::Tick, 1_000);
         whole(&mut decider, 0, 1, false, 1_001);
@@ -148,15 +149,15 @@ fn unexpected_reports_fail_the_region() {
         decider.handle(Event::Changed, 1_003);
         assert_eq!(decider.handle(Event::Tick, 2_000), inject(2));
         let actions = decider.handle(report.clone(), 2_001);
-        assert!(matches!(actions.as_slice(), [Action::FailRegion { .. }]), "{report:?}: {actions:?}");
+        assert!(matches!(actions.as_slice(), [Action::FailRegion { class: Class::Bug, .. }]), "{report:?}: {actions:?}");
     }
 }
 
 #[test]
 fn a_failed_write_fails_the_region() {
-    let mut decider = Decider::new(PACE, 1, 0);
+    let mut decider = Decider::new(PACE, 1, 0, 0);
     let reason = "no space left on device".to_owned();
-    assert_eq!(decider.handle(Event::RoundFailed { reason: reason.clone() }, 1), [Action::FailRegion { reason }]);
+    assert_eq!(decider.handle(Event::RoundFailed { class: Class::Retry, reason: reason.clone() }, 1), [Action::FailRegion { class: Class::Retry, reason }]);
 }
 
 /// What the random walk may do next.
@@ -197,7 +198,7 @@ proptest! {
     /// anything after the end.
     #[test]
     fn never_early_never_two(members in 1usize..5, stirs in proptest::collection::vec(stir(), 1..300)) {
-        let mut decider = Decider::new(PACE, members, 0);
+        let mut decider = Decider::new(PACE, members, 0, 0);
         let mut outside = Outside { due: Vec::new(), open: None, reported: 0, deciding: None, published: 0, over: false };
         let (mut now, mut ended) = (0, false);
         for stir in stirs {
@@ -244,7 +245,7 @@ proptest! {
                     }
                     Action::Finished => { prop_assert!(ended); outside.over = true; }
                     Action::Drained => outside.over = true,
-                    Action::FailRegion { reason } => {
+                    Action::FailRegion { reason, .. } => {
                         prop_assert!(reason.contains("stop"), "{}", reason);
                         outside.over = true;
                     }

@@ -1,0 +1,270 @@
+//! Load figures: counters of chains as observations, and what the process uses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+use weir_kernel::metric::ChainMetrics;
+use weir_planner::protocol::{Load, SplitObservation, TaskObservation};
+
+/// Shares of time are taken over at least so long, whoever asks how often.
+const WINDOW_NS: u64 = 200_000_000;
+
+/// Counters of one attempt, with what they were at the last look.
+#[derive(Default)]
+pub struct Gauge {
+    chains: Vec<Looked>,
+    at_ns: u64,
+}
+
+struct Looked {
+    metrics: Arc<ChainMetrics>,
+    busy_ns: u64,
+    blocked_ns: u64,
+    busy_pct: f64,
+    blocked_pct: f64,
+    skipped: u64,
+    invalid: u64,
+    late: u64,
+    evicted: u64,
+}
+
+/// Rows that did not make it, since the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Event kind.
+    pub kind: &'static str,
+    /// The operator, `*` when the whole chain is meant.
+    pub operator: String,
+    /// How many.
+    pub count: u64,
+    /// For people.
+    pub message: String,
+}
+
+fn known(ms: i64) -> Option<i64> {
+    (ms != i64::MIN).then_some(ms)
+}
+
+impl Looked {
+    fn operator(&self, at: usize) -> String {
+        self.metrics.tasks.get(at).map_or_else(|| "?".to_owned(), |t| t.task.operator.to_string())
+    }
+
+    fn losses(&mut self) -> Vec<Loss> {
+        let (mut skipped, mut invalid, mut late) = (0, 0, 0);
+        for split in self.metrics.splits.read().iter() {
+            skipped += split.rows_error.load(Relaxed);
+            invalid += split.rows_invalid.load(Relaxed);
+            late += split.rows_late.load(Relaxed);
+        }
+        late += self.metrics.tasks.iter().map(|t| t.rows_late.load(Relaxed)).sum::<u64>();
+        let evicted = self.metrics.tasks.iter().map(|t| t.rows_evicted.load(Relaxed)).sum::<u64>();
+        let evicting = self.metrics.tasks.iter().position(|t| t.rows_evicted.load(Relaxed) > 0).unwrap_or(0);
+        let judging = self.metrics.tasks.iter().position(|t| t.rows_late.load(Relaxed) > 0).unwrap_or(0);
+        let grown = |before: &mut u64, now: u64| {
+            let by = now.saturating_sub(*before);
+            *before = now;
+            by
+        };
+        let all = [
+            ("rows_skipped", 0, grown(&mut self.skipped, skipped), "records could not be decoded and were skipped"),
+            ("rows_invalid", 0, grown(&mut self.invalid, invalid), "rows have no event time and were dropped"),
+            ("rows_late", judging, grown(&mut self.late, late), "rows came too late and were dropped"),
+            ("rows_evicted", evicting, grown(&mut self.evicted, evicted), "rows of evicted windows were lost at the bound of live keys"),
+        ];
+        let some = all.into_iter().filter(|(_, _, count, _)| *count > 0);
+        some.map(|(kind, at, count, what)| Loss { kind, operator: self.operator(at), count, message: format!("{count} {what}") }).collect()
+    }
+
+    fn share(&mut self, elapsed_ns: u64) {
+        let (busy, blocked) = (self.metrics.busy_ns.load(Relaxed), self.metrics.blocked_ns.load(Relaxed));
+        let pct = |now: u64, before: u64| (now.saturating_sub(before) as f64 * 100.0 / elapsed_ns as f64).min(100.0);
+        self.busy_pct = pct(busy, self.busy_ns);
+        self.blocked_pct = pct(blocked, self.blocked_ns).min(100.0 - self.busy_pct);
+        (self.busy_ns, self.blocked_ns) = (busy, blocked);
+    }
+}
+
+impl Gauge {
+    /// Of these chains.
+    pub fn of(chains: Vec<Arc<ChainMetrics>>) -> Self {
+        let looked = |metrics| Looked { metrics, busy_ns: 0, blocked_ns: 0, busy_pct: 0.0, blocked_pct: 0.0, skipped: 0, invalid: 0, late: 0, evicted: 0 };
+        Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0 }
+    }
+
+    /// Rows lost since the last call.
+    pub fn losses(&mut self) -> Vec<Loss> {
+        self.chains.iter_mut().flat_map(Looked::losses).collect()
+    }
+
+    /// Every task and every split, as of now.
+    pub fn read(&mut self, now_ns: u64) -> (Vec<TaskObservation>, Vec<SplitObservation>) {
+        let elapsed = now_ns.saturating_sub(self.at_ns);
+        if elapsed >= WINDOW_NS {
+            if self.at_ns > 0 {
+                self.chains.iter_mut().for_each(|c| c.share(elapsed));
+            }
+            self.at_ns = now_ns;
+        }
+        let tasks = self.chains.iter().flat_map(tasks).collect();
+        let splits = self.chains.iter().flat_map(|c| splits(&c.metrics)).collect();
+        (tasks, splits)
+    }
+}
+
+fn tasks(looked: &Looked) -> Vec<TaskObservation> {
+    let one = |task: &weir_kernel::metric::TaskMetrics| TaskObservation {
+        task: task.task.clone(),
+        watermark_ms: known(task.watermark_ms.load(Relaxed)),
+        rows_in: task.rows_in.load(Relaxed),
+        rows_out: task.rows_out.load(Relaxed),
+        bytes_in: task.bytes_in.load(Relaxed),
+        bytes_out: task.bytes_out.load(Relaxed),
+        busy_pct: looked.busy_pct,
+        idle_pct: (100.0 - looked.busy_pct - looked.blocked_pct).max(0.0),
+        backpressured_pct: looked.blocked_pct,
+        rows_late: task.rows_late.load(Relaxed),
+        rows_evicted: task.rows_evicted.load(Relaxed),
+        state_rows: task.state_rows.load(Relaxed),
+        state_bytes: task.state_bytes.load(Relaxed),
+    };
+    looked.metrics.tasks.iter().map(one).collect()
+}
+
+fn splits(metrics: &ChainMetrics) -> Vec<SplitObservation> {
+    let Some(head) = metrics.tasks.first() else { return Vec::new() };
+    let one = |split: &weir_kernel::metric::SplitMetrics| {
+        let lag = split.lag.load(Relaxed);
+        SplitObservation {
+            task: head.task.clone(),
+            split: split.name.clone(),
+            position: split.position.load(Relaxed).to_string(),
+            lag: (lag != u64::MAX).then_some(lag),
+            watermark_ms: known(split.watermark_ms.load(Relaxed)),
+            last_event_ms: known(split.last_event_ms.load(Relaxed)),
+            idle: split.idle.load(Relaxed),
+            rows_in: split.rows_in.load(Relaxed),
+            rows_late: split.rows_late.load(Relaxed),
+            rows_invalid: split.rows_invalid.load(Relaxed),
+            rows_error: split.rows_error.load(Relaxed),
+        }
+    };
+    metrics.splits.read().iter().map(one).collect()
+}
+
+/// What the process uses, from `/proc`; zeros where the system does not tell.
+pub struct ProcessGauge {
+    looked: Option<(Instant, u64)>,
+}
+
+/// Clock ticks a second in `/proc`, fixed by the kernel's interface.
+const TICKS: f64 = 100.0;
+
+impl ProcessGauge {
+    /// Not looked yet.
+    pub fn new() -> Self {
+        ProcessGauge { looked: None }
+    }
+
+    /// Load as of now; CPU since the last call.
+    pub fn read(&mut self) -> Load {
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let (now, ticks) = (Instant::now(), cpu_ticks(&text("/proc/self/stat")).unwrap_or(0));
+        let cpu_pct = self.looked.map_or(0.0, |(then, before)| {
+            let seconds = now.duration_since(then).as_secs_f64().max(0.001);
+            ticks.saturating_sub(before) as f64 / TICKS / seconds * 100.0
+        });
+        self.looked = Some((now, ticks));
+        let machine = kilobytes(&text("/proc/meminfo"), "MemTotal:").unwrap_or(0);
+        let limit = text("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
+        Load { cpu_pct, memory_used_bytes: kilobytes(&text("/proc/self/status"), "VmRSS:").unwrap_or(0), memory_total_bytes: machine.min(limit) }
+    }
+}
+
+impl Default for ProcessGauge {
+    fn default() -> Self {
+        ProcessGauge::new()
+    }
+}
+
+/// User and system ticks: fields 14 and 15. The name before them may hold anything but ends at the last `)`.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    user.checked_add(system)
+}
+
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gauge, Loss, cpu_ticks, kilobytes};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+    use weir_kernel::metric::{ChainMetrics, TaskMetrics};
+    use weir_planner::id::{OperatorId, TaskId};
+
+    fn metrics() -> Arc<ChainMetrics> {
+        let zero = || AtomicU64::new(0);
+        let task = TaskMetrics {
+            task: TaskId { operator: OperatorId::new("win").unwrap(), subtask: 0 },
+            rows_in: zero(),
+            rows_out: zero(),
+            bytes_in: zero(),
+            bytes_out: zero(),
+            rows_late: zero(),
+            rows_evicted: zero(),
+            state_rows: zero(),
+            state_bytes: zero(),
+            watermark_ms: AtomicI64::new(i64::MIN),
+        };
+        Arc::new(ChainMetrics {
+            tasks: vec![task],
+            busy_ns: zero(),
+            blocked_ns: zero(),
+            splits: parking_lot::RwLock::default(),
+            changed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// KER-4: busy, idle and back-pressured time are shares of the time between two looks.
+    #[test]
+    fn shares_of_time_are_over_the_time_between_two_looks() {
+        let metrics = metrics();
+        let mut gauge = Gauge::of(vec![metrics.clone()]);
+        gauge.read(1_000_000_000);
+        metrics.busy_ns.store(500_000_000, Relaxed);
+        metrics.blocked_ns.store(250_000_000, Relaxed);
+        let (tasks, _) = gauge.read(2_000_000_000);
+        assert_eq!((tasks[0].busy_pct, tasks[0].backpressured_pct, tasks[0].idle_pct), (50.0, 25.0, 25.0));
+        // A look too soon after keeps the figures.
+        let (tasks, _) = gauge.read(2_000_000_001);
+        assert_eq!(tasks[0].busy_pct, 50.0);
+        assert_eq!(tasks[0].watermark_ms, None);
+    }
+
+    /// P3: what is lost is told once, with its number.
+    #[test]
+    fn losses_are_told_once() {
+        let metrics = metrics();
+        let mut gauge = Gauge::of(vec![metrics.clone()]);
+        metrics.tasks[0].rows_late.store(3, Relaxed);
+        let message = "3 rows came too late and were dropped".to_owned();
+        assert_eq!(gauge.losses(), [Loss { kind: "rows_late", operator: "win".to_owned(), count: 3, message }]);
+        assert_eq!(gauge.losses(), []);
+    }
+
+    #[test]
+    fn proc_texts_are_read() {
+        let stat = "4242 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 70 30 0 0";
+        assert_eq!(cpu_ticks(stat), Some(100));
+        assert_eq!(cpu_ticks(""), None);
+        assert_eq!(kilobytes("VmPeak:\t 9 kB\nVmRSS:\t  12 kB\n", "VmRSS:"), Some(12_288));
+    }
+}

@@ -1,0 +1,176 @@
+//! Answers reads of result rows: the decided files, as one Arrow IPC stream, oldest row first (ST-2).
+
+use crate::decision::Decisions;
+use crate::error::Error;
+use crate::link::ReadStream;
+use crate::region::JobDirs;
+use crate::segment::put_file;
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow_ipc::reader::FileReader;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use bytes::Bytes;
+use futures::stream;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use weir_kernel::io::ResultFile;
+use weir_planner::error::Class;
+use weir_planner::protocol::{ReadRequest, ReadTarget};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Chunks that may wait for a slow reader.
+const CHUNKS_MAX: usize = 4;
+/// A file list that is out of date this often in a row is given up.
+const TRIES_MAX: usize = 8;
+
+fn unreadable(file: &ResultFile, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::because(Class::Corrupt, format!("result file {} is not readable", file.name), source)
+}
+
+/// Opens the decided files that hold the first `limit` rows. Once open they can be read to the
+/// end, whatever retention deletes meanwhile.
+fn open_decided(decisions: &Decisions, dirs: &JobDirs, request: &ReadRequest) -> Result<Vec<(ResultFile, File)>, Error> {
+    for _ in 0..TRIES_MAX {
+        let mut wanted = request.limit.unwrap_or(u64::MAX);
+        let mut files = Vec::new();
+        let mut stale = None;
+        for file in decisions.results(&request.job)? {
+            if wanted == 0 {
+                break;
+            }
+            match File::open(dirs.results.join(&file.name)) {
+                Ok(open) => {
+                    wanted = wanted.saturating_sub(file.rows);
+                    files.push((file, open));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    stale = Some(file);
+                    break;
+                }
+                Err(error) => return Err(Error::because(Class::Retry, format!("result file {}", dirs.results.join(&file.name).display()), error)),
+            }
+        }
+        match stale {
+            None => return Ok(files),
+            // A later decision has dropped it: its list names what is there now. Only a file that
+            // the newest list still names is really missing.
+            Some(file) if decisions.results(&request.job)?.contains(&file) && !dirs.results.join(&file.name).exists() => {
+                return Err(Error::new(Class::Corrupt, format!("result file {} is missing", dirs.results.join(&file.name).display())));
+            }
+            Some(_) => {}
+        }
+    }
+    Err(Error::new(Class::Retry, format!("results of job {} change faster than they can be opened; try again", request.job)))
+}
+
+/// Writes an IPC stream in chunks into a bounded channel.
+struct Chunks {
+    writer: StreamWriter<Vec<u8>>,
+    chunks: mpsc::Sender<Result<Bytes, String>>,
+}
+
+impl Chunks {
+    /// `Ok(false)` when nobody reads any more.
+    fn flush(&mut self) -> bool {
+        let bytes = std::mem::take(self.writer.get_mut());
+        bytes.is_empty() || self.chunks.blocking_send(Ok(Bytes::from(bytes))).is_ok()
+    }
+}
+
+fn answer(files: Vec<(ResultFile, File)>, schema: &SchemaRef, limit: Option<u64>, chunks: mpsc::Sender<Result<Bytes, String>>) -> Result<(), Error> {
+    let what = |e| Error::because(Class::Bug, "result rows cannot be written as Arrow IPC", e);
+    let mut out = Chunks { writer: StreamWriter::try_new(Vec::new(), schema).map_err(what)?, chunks };
+    if !out.flush() {
+        return Ok(());
+    }
+    let mut left = limit.unwrap_or(u64::MAX);
+    for (file, open) in files {
+        let reader = FileReader::try_new_buffered(open, None).map_err(|e| unreadable(&file, e))?;
+        for rows in reader {
+            if left == 0 {
+                break;
+            }
+            let rows = fit(&rows.map_err(|e| unreadable(&file, e))?, schema, &file)?;
+            let take = usize::try_from(left).map_or(rows.num_rows(), |l| l.min(rows.num_rows()));
+            left -= take as u64;
+            out.writer.write(&rows.slice(0, take)).map_err(what)?;
+            if !out.flush() {
+                return Ok(());
+            }
+        }
+    }
+    out.writer.finish().map_err(what)?;
+    out.flush();
+    Ok(())
+}
+
+/// The batch under the asked schema: the same columns by name and type.
+fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<RecordBatch, Error> {
+    let stored = rows.schema();
+    let same = stored.fields().len() == schema.fields().len()
+        && stored.fields().iter().zip(schema.fields()).all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
+    if !same {
+        let names = |s: &Schema| s.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect::<Vec<_>>().join(", ");
+        let message = format!("result file {} has columns ({}), asked were ({})", file.name, names(&stored), names(schema));
+        return Err(Error::new(Class::Corrupt, message));
+    }
+    RecordBatch::try_new(schema.clone(), rows.columns().to_vec()).map_err(|e| unreadable(file, e))
+}
+
+/// Starts an answer. Files are opened before it returns; the rest goes on on a blocking thread,
+/// at the reader's pace, and ends when the stream is dropped.
+///
+/// Shape: one IPC stream of `request.schema`, rows in the order of their decisions.
+/// Errors: `Corrupt` for a missing file; one that cannot be read ends the stream with an `Err`.
+pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
+    match request.target {
+        ReadTarget::Results => {}
+    }
+    let schema: SchemaRef = Arc::new(request.schema.to_arrow());
+    let limit = request.limit;
+    let files = crate::region::blocking(move || open_decided(&decisions, &dirs, &request)).await?;
+    let (chunks, waiting) = mpsc::channel(CHUNKS_MAX);
+    let failed = chunks.clone();
+    // Ends by itself: at the last row, or when the stream is dropped and a send fails.
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = answer(files, &schema, limit, chunks) {
+            // Nobody reads any more: nothing to tell.
+            let _ = failed.blocking_send(Err(error.to_failure().message));
+        }
+    });
+    Ok(Box::pin(stream::unfold(waiting, |mut waiting| async move { waiting.recv().await.map(|chunk| (chunk, waiting)) })))
+}
+
+/// Writes the rows of neighbouring result files into one file.
+///
+/// Errors: `Corrupt` for one that cannot be read, `Retry` for the disk.
+pub fn merge(dir: &Path, run: &[ResultFile]) -> Result<crate::decision::Replacement, Error> {
+    let mut batches = Vec::new();
+    for file in run {
+        let path = dir.join(&file.name);
+        let open = File::open(&path).map_err(|e| Error::because(Class::Retry, format!("result file {}", path.display()), e))?;
+        for rows in FileReader::try_new_buffered(open, None).map_err(|e| unreadable(file, e))? {
+            batches.push(rows.map_err(|e| unreadable(file, e))?);
+        }
+    }
+    let first = batches.first().ok_or_else(|| Error::new(Class::Corrupt, "result files without rows"))?;
+    let schema = first.schema();
+    let what = |e| Error::because(Class::Corrupt, "result files of different columns", e);
+    let rows = concat_batches(&schema, &batches).map_err(what)?;
+    let mut writer = FileWriter::try_new(Vec::new(), &schema).map_err(what)?;
+    writer.write(&rows).map_err(what)?;
+    let bytes = writer.into_inner().map_err(what)?;
+    // Equal rows of other files may give an equal file; the first name keeps them apart.
+    let origin = run.first().map_or("", |f| f.name.as_str());
+    let name = format!("{:032x}.arrow", xxh3_128(&[bytes.as_slice(), origin.as_bytes()].concat()));
+    put_file(dir, &name, &bytes)?;
+    let written_at_ms = run.iter().map(|f| f.written_at_ms).max().unwrap_or_default();
+    let new = ResultFile { name, rows: rows.num_rows() as u64, bytes: bytes.len() as u64, written_at_ms };
+    Ok(crate::decision::Replacement { old: run.iter().map(|f| f.name.clone()).collect(), new })
+}
+
+#[cfg(test)]
+mod tests;

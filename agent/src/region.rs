@@ -1,0 +1,478 @@
+//! The epoch coordinator of one region: carries out what the pure decider says (EPO-3).
+//!
+//! `next` is the last decided cut with everything added that members have reported since, whatever
+//! the number of the round: a round that is given up gives up its number only. Reports come only
+//! while a barrier is under way, so at a decision `next` is exactly the cut.
+
+use crate::decision::{Decided, Decision, RegionRecord, Replacement, Retention};
+use crate::error::Error;
+use crate::runner::Context;
+use crate::segment::{self, SegmentRef};
+use crate::shard::Seat;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_kernel::chain::{ChainReport, Control};
+use weir_kernel::io::{ChainCut, ResultFile, SinkHandle, StateImage, Wake};
+use weir_kernel::metric::ChainMetrics;
+use weir_planner::connector::SplitPosition;
+use weir_planner::epoch::{Action, Decider, Event};
+use weir_planner::error::Class;
+use weir_planner::id::{Attempt, ChainId, EpochId, JobId, OperatorId, RegionId, TaskId};
+
+/// More segments of a task than this are merged (CKP-3).
+const SEGMENTS_MAX: usize = 8;
+
+/// Blocking work under way for the regions of one attempt; owned and awaited by its coordinator.
+pub type Works = FuturesUnordered<BoxFuture<'static, Work>>;
+
+/// What blocking work came to, and for whom.
+#[allow(missing_docs, reason = "the fields say which region, member, round and task")]
+pub enum Work {
+    /// Segments of a member.
+    Written { region: usize, member: usize, sequence: u64, result: Result<Vec<(TaskId, SegmentRef)>, Error> },
+    /// A decision, its obsolete files deleted.
+    Stored { region: usize, sequence: u64, record: Box<RegionRecord>, result: Result<Decided, Error> },
+    /// Segments of a task became one.
+    Merged { region: usize, task: TaskId, old: Vec<SegmentRef>, result: Result<SegmentRef, Error> },
+    /// Small result files became one.
+    ResultsMerged { result: Result<Replacement, Error> },
+}
+
+/// One chain instance as its coordinator knows it.
+pub struct Member {
+    /// Its name.
+    pub name: (ChainId, u32),
+    /// Where control goes.
+    pub control: flume::Sender<Control>,
+    /// Its place on a shard.
+    pub seat: Arc<Seat>,
+    /// Its counters.
+    pub metrics: Arc<ChainMetrics>,
+    /// The source at its head.
+    pub source: Option<OperatorId>,
+    /// Control that found the channel full, oldest first: at most one barrier, one decision and a drain.
+    pub unsent: VecDeque<Control>,
+    /// Positions in its last cut.
+    pub positions: Vec<SplitPosition>,
+    /// It had ended before its last cut.
+    pub ended: bool,
+}
+
+/// Where a job's files are.
+#[derive(Clone, Debug)]
+pub struct JobDirs {
+    /// Of the job.
+    pub job: PathBuf,
+    /// Segments.
+    pub state: PathBuf,
+    /// Result files.
+    pub results: PathBuf,
+}
+
+impl JobDirs {
+    /// Of a job in a data directory. Job ids are legal file names.
+    pub fn of(data_dir: &Path, job: &JobId) -> Self {
+        let job = data_dir.join("jobs").join(job.as_str());
+        JobDirs { state: job.join("state"), results: job.join("results"), job }
+    }
+}
+
+/// What all regions of an attempt share.
+pub struct Shared {
+    /// The agent's parts.
+    pub context: Arc<Context>,
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Its files.
+    pub dirs: JobDirs,
+    /// What result rows may go.
+    pub retention: Retention,
+}
+
+/// How a region stands after an event.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The epoch is decided.
+    Decided(EpochId, Option<Vec<ResultFile>>),
+    /// A round was given up.
+    Abandoned(String),
+    /// All inputs ended, decided.
+    Finished,
+    /// The last epoch of a stop is decided.
+    Drained,
+    /// It cannot go on.
+    Failed(Error),
+}
+
+/// One region while it runs.
+pub struct Region {
+    /// Position among the attempt's regions.
+    pub index: usize,
+    /// Its id.
+    pub id: RegionId,
+    /// Its chains, in plan order.
+    pub members: Vec<Member>,
+    decider: Decider,
+    decided: Option<RegionRecord>,
+    next: RegionRecord,
+    results: Vec<ResultFile>,
+    merging: bool,
+    merged: Vec<(TaskId, Vec<SegmentRef>, SegmentRef)>,
+}
+
+impl Region {
+    /// A region that goes on from `decided`.
+    pub fn new(index: usize, id: RegionId, members: Vec<Member>, decider: Decider, decided: Option<RegionRecord>, attempt: Attempt) -> Self {
+        let next = decided.clone().unwrap_or_else(|| RegionRecord::empty(EpochId { attempt, sequence: 0 }));
+        Region { index, id, members, decider, decided, next, results: Vec::new(), merging: false, merged: Vec::new() }
+    }
+
+    /// The last decided epoch.
+    pub fn epoch(&self) -> Option<EpochId> {
+        self.decided.as_ref().map(|d| d.epoch)
+    }
+
+    /// Nothing more happens here.
+    pub fn is_over(&self) -> bool {
+        self.decider.is_over()
+    }
+
+    /// When to tick at the latest, in monotonic ms, as far as the decider knows.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.decider.due_ms()
+    }
+
+    /// Looks for changes and ends among the members, sends control that waits, lets time pass.
+    pub fn tick(&mut self, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        self.members.iter_mut().for_each(send_waiting);
+        if self.members.iter().all(|m| m.metrics.ended.load(Ordering::Acquire)) {
+            return self.handle(Event::Ended, shared, works, now_ms);
+        }
+        let changed = self.members.iter().any(|m| m.metrics.changed.load(Ordering::Acquire));
+        self.handle(if changed { Event::Changed } else { Event::Tick }, shared, works, now_ms)
+    }
+
+    /// Stops intake and asks for the last epoch.
+    pub fn drain(&mut self, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        self.handle(Event::DrainRequested, shared, works, now_ms)
+    }
+
+    /// Takes a report of one of its members.
+    pub fn report(&mut self, member: usize, report: ChainReport, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        match report {
+            ChainReport::Cut { epoch, cut, .. } => {
+                let sequence = epoch.sequence;
+                let mut outcomes = self.handle(Event::Cut { member, sequence, ended: cut.ended }, shared, works, now_ms);
+                outcomes.extend(self.freeze(member, sequence, cut, shared, works, now_ms));
+                outcomes
+            }
+            ChainReport::Flushed { epoch, sinks, .. } => {
+                for (task, handle) in sinks {
+                    match handle {
+                        SinkHandle::None => {}
+                        SinkHandle::Files(files) => self.results.extend(files),
+                        handle @ SinkHandle::Length(_) => self.next.set_sink(&task, handle),
+                    }
+                }
+                self.handle(Event::Flushed { member, sequence: epoch.sequence }, shared, works, now_ms)
+            }
+        }
+    }
+
+    /// Takes over what a member's barrier froze, and has its images written.
+    fn freeze(&mut self, member: usize, sequence: u64, cut: ChainCut, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        if let Some(place) = self.members.get_mut(member) {
+            if let Some(source) = &place.source {
+                self.next.move_positions(source, &cut.positions);
+            }
+            place.positions = cut.positions;
+            place.ended = cut.ended;
+        }
+        if cut.images.is_empty() {
+            return self.handle(Event::SegmentsWritten { member, sequence }, shared, works, now_ms);
+        }
+        let (dir, permits, region) = (shared.dirs.state.clone(), shared.context.snapshots.clone(), self.index);
+        works.push(Box::pin(async move {
+            // The semaphore is never closed; without a permit the write would only be less polite.
+            let _permit = permits.acquire_owned().await.ok();
+            let result = blocking(move || write_images(&dir, &cut.images)).await;
+            Work::Written { region, member, sequence, result }
+        }));
+        Vec::new()
+    }
+
+    /// Takes the end of blocking work that was begun here.
+    pub fn work_done(&mut self, work: Work, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        match work {
+            Work::Written { member, sequence, result: Ok(segments), .. } => {
+                for (task, segment) in segments {
+                    self.next.segments_mut(&task).push(segment);
+                }
+                self.handle(Event::SegmentsWritten { member, sequence }, shared, works, now_ms)
+            }
+            Work::Stored { sequence, record, result: Ok(decided), .. } => {
+                self.decided = Some(*record);
+                let epoch = EpochId { attempt: shared.attempt, sequence };
+                let mut outcomes = vec![Outcome::Decided(epoch, decided.results)];
+                outcomes.extend(self.handle(Event::DecisionStored { sequence }, shared, works, now_ms));
+                self.merge_segments(shared, works);
+                outcomes
+            }
+            Work::Merged { task, old, result: Ok(new), .. } => {
+                self.merging = false;
+                self.merged.push((task, old, new));
+                Vec::new()
+            }
+            Work::Merged { task, result: Err(error), .. } => {
+                // The segments that should have been merged are still there and valid.
+                self.merging = false;
+                tracing::warn!(job = %shared.job, task = %task, error = %error.to_failure().message, "state segments could not be merged");
+                Vec::new()
+            }
+            Work::Written { result: Err(error), .. } | Work::Stored { result: Err(error), .. } => {
+                let failure = error.to_failure();
+                self.handle(Event::RoundFailed { class: failure.class, reason: failure.message }, shared, works, now_ms)
+            }
+            Work::ResultsMerged { .. } => Vec::new(),
+        }
+    }
+
+    fn handle(&mut self, event: Event, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for action in self.decider.handle(event, now_ms) {
+            match action {
+                Action::Drain => self.sources().for_each(|m| send(m, Control::Drain)),
+                Action::Inject { sequence } => {
+                    // Cleared before the barrier: what changes from now on belongs to a later epoch.
+                    self.members.iter().for_each(|m| m.metrics.changed.store(false, Ordering::Release));
+                    let epoch = EpochId { attempt: shared.attempt, sequence };
+                    self.sources().for_each(|m| send(m, Control::Barrier(epoch)));
+                }
+                Action::Decide { sequence } => self.decide(sequence, shared, works),
+                Action::Publish { sequence } => {
+                    let epoch = EpochId { attempt: shared.attempt, sequence };
+                    for member in &mut self.members {
+                        let positions = member.positions.clone();
+                        send(member, Control::Decided { epoch, positions });
+                    }
+                }
+                Action::AbandonRound { sequence, missing } => {
+                    let names: Vec<String> = missing.iter().filter_map(|&m| self.members.get(m)).map(|m| format!("{}-{}", m.name.0, m.name.1)).collect();
+                    outcomes.push(Outcome::Abandoned(format!(
+                        "region {}: epoch {sequence} took too long and was given up; chains {} have not reported, their changes go into a later epoch",
+                        self.id,
+                        names.join(", ")
+                    )));
+                }
+                Action::Finished => outcomes.push(Outcome::Finished),
+                Action::Drained => outcomes.push(Outcome::Drained),
+                Action::FailRegion { class, reason } => outcomes.push(Outcome::Failed(Error::new(class, reason))),
+            }
+        }
+        outcomes
+    }
+
+    fn sources(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.members.iter_mut().filter(|m| m.source.is_some())
+    }
+
+    /// Has the cut written as the one durable record, and what it made obsolete deleted.
+    fn decide(&mut self, sequence: u64, shared: &Shared, works: &mut Works) {
+        for (task, old, new) in std::mem::take(&mut self.merged) {
+            let segments = self.next.segments_mut(&task);
+            let at = (0..segments.len()).find(|&at| segments.get(at..at + old.len()) == Some(old.as_slice()));
+            if let Some(at) = at {
+                segments.splice(at..at + old.len(), [new]);
+            }
+        }
+        self.next.epoch = EpochId { attempt: shared.attempt, sequence };
+        self.next.ended = self.members.iter().all(|m| m.ended);
+        let results = std::mem::take(&mut self.results);
+        let replacement = shared.context.take_replacement(&shared.job);
+        let mut record = Box::new(self.next.clone());
+        record.decided_at_ms = shared.context.clock.wall_ms();
+        let region = self.index;
+        let nothing = results.is_empty() && replacement.is_none();
+        if nothing && let Some(before) = self.decided.as_ref().filter(|d| d.same_cut(&record)) {
+            // The same cut under a new number: nothing to write (EPO-7).
+            let record = Box::new(before.clone());
+            works.push(Box::pin(async move { Work::Stored { region, sequence, record, result: Ok(Decided::default()) } }));
+            return;
+        }
+        let keep: BTreeSet<String> = names(&record);
+        let obsolete: Vec<String> = self.decided.iter().flat_map(names).filter(|name| !keep.contains(name)).collect();
+        let decision = Decision {
+            job: shared.job.clone(),
+            attempt: shared.attempt,
+            region: self.id,
+            record: (*record).clone(),
+            results,
+            replacement,
+            retention: shared.retention,
+        };
+        let (dirs, decisions) = (shared.dirs.clone(), shared.context.decisions.clone());
+        works.push(Box::pin(async move {
+            let result = store(decision, obsolete, dirs, decisions).await;
+            Work::Stored { region, sequence, record, result }
+        }));
+    }
+
+    /// Starts to merge the segments of the first task that has too many.
+    fn merge_segments(&mut self, shared: &Shared, works: &mut Works) {
+        if self.merging || !self.merged.is_empty() {
+            return;
+        }
+        let Some(task) = self.next.segments.iter().find(|t| t.segments.len() > SEGMENTS_MAX) else { return };
+        let old = task.segments[merge_start(&task.segments)..].to_vec();
+        let (task, region) = (task.task.clone(), self.index);
+        let (dir, permits, merge) = (shared.dirs.state.clone(), shared.context.snapshots.clone(), shared.context.merge);
+        self.merging = true;
+        works.push(Box::pin(async move {
+            let _permit = permits.acquire_owned().await.ok();
+            let segments = old.clone();
+            let result = blocking(move || {
+                let images = segments.iter().map(|s| segment::read(&dir, s).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+                let segment = segment::write(&dir, &merge(&images)?)?;
+                segment::sync_dir(&dir)?;
+                Ok(segment)
+            });
+            Work::Merged { region, task, old, result: result.await }
+        }));
+    }
+}
+
+/// From where to merge, so that a byte is rewritten a few times only: backwards from the newest as
+/// long as the older one is not more than twice what is merged already; but at least so many that
+/// no more than the allowed number stays.
+fn merge_start(segments: &[SegmentRef]) -> usize {
+    let (mut start, mut bytes) = (segments.len(), 0u64);
+    while let Some(older) = start.checked_sub(1).and_then(|at| segments.get(at)) {
+        let must = segments.len() - start < 2 || start >= SEGMENTS_MAX;
+        if !must && older.bytes > bytes.saturating_mul(2) {
+            break;
+        }
+        bytes = bytes.saturating_add(older.bytes);
+        start -= 1;
+    }
+    start
+}
+
+fn names(record: &RegionRecord) -> BTreeSet<String> {
+    record.segments.iter().flat_map(|t| &t.segments).map(|s| s.name.clone()).collect()
+}
+
+fn send(member: &mut Member, control: Control) {
+    if matches!(control, Control::Decided { .. }) {
+        // A newer decision says all that an older one said.
+        member.unsent.retain(|c| !matches!(c, Control::Decided { .. }));
+    }
+    member.unsent.push_back(control);
+    send_waiting(member);
+}
+
+fn send_waiting(member: &mut Member) {
+    while let Some(control) = member.unsent.pop_front() {
+        match member.control.try_send(control) {
+            Ok(()) => {}
+            Err(flume::TrySendError::Full(control)) => {
+                member.unsent.push_front(control);
+                break;
+            }
+            // The chain is gone: its failure is told by the shard.
+            Err(flume::TrySendError::Disconnected(_)) => member.unsent.clear(),
+        }
+    }
+    member.seat.wake();
+}
+
+fn write_images(dir: &Path, images: &[StateImage]) -> Result<Vec<(TaskId, SegmentRef)>, Error> {
+    let mut written = Vec::with_capacity(images.len());
+    for image in images {
+        let task = TaskId { operator: image.operator.clone(), subtask: image.subtask };
+        written.push((task, segment::write(dir, image)?));
+    }
+    segment::sync_dir(dir)?;
+    Ok(written)
+}
+
+/// Decides, then deletes what the decision made obsolete. The next round begins after that, so a
+/// file of equal content is never written and deleted at once.
+async fn store(decision: Decision, obsolete: Vec<String>, dirs: JobDirs, decisions: crate::decision::Decisions) -> Result<Decided, Error> {
+    if !decision.results.is_empty() || decision.replacement.is_some() {
+        let results = dirs.results.clone();
+        blocking(move || segment::sync_dir(&results)).await?;
+    }
+    let (tell, told) = tokio::sync::oneshot::channel();
+    decisions.decide_later(decision, move |answer| {
+        // The coordinator is gone: what was decided is found at the next start.
+        let _ = tell.send(answer);
+    });
+    let decided = told.await.unwrap_or_else(|_| Err(Error::new(Class::Bug, "the committer gave no answer")))?;
+    if !(obsolete.is_empty() && decided.dropped.is_empty()) {
+        let dropped = decided.dropped.clone();
+        blocking(move || {
+            let files = obsolete.iter().map(|n| dirs.state.join(n)).chain(dropped.iter().map(|n| dirs.results.join(n)));
+            for file in files {
+                if let Err(error) = std::fs::remove_file(&file) {
+                    tracing::warn!(file = %file.display(), %error, "obsolete file could not be deleted; the next start of the job tries again");
+                }
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(decided)
+}
+
+/// Runs blocking work on tokio's bounded pool for it.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(join) => Err(Error::because(Class::Bug, "blocking work panicked", join)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SEGMENTS_MAX, merge_start};
+    use crate::segment::SegmentRef;
+
+    fn sizes(bytes: &[u64]) -> Vec<SegmentRef> {
+        bytes.iter().map(|&bytes| SegmentRef { name: String::new(), bytes, rows: 1 }).collect()
+    }
+
+    /// CKP-3: at most eight segments stay, and a large old one is left alone as long as it can be.
+    #[test]
+    fn merging_leaves_at_most_eight_and_spares_large_old_segments() {
+        assert_eq!(merge_start(&sizes(&[1_000, 900, 10, 10, 10, 10, 10, 10, 10])), 2);
+        assert_eq!(merge_start(&sizes(&[512, 256, 128, 64, 32, 16, 8, 4, 1])), 7);
+        let twenty = sizes(&(0..20).map(|i| 1u64 << (40 - 2 * i)).collect::<Vec<_>>());
+        let start = merge_start(&twenty);
+        assert!(start < SEGMENTS_MAX && start + 1 <= SEGMENTS_MAX, "{start}");
+    }
+
+    /// Rewriting grows with the logarithm of the state, not with the number of epochs.
+    #[test]
+    fn a_byte_is_rewritten_a_few_times_only() {
+        let (mut segments, mut rewritten) = (Vec::new(), 0u64);
+        for _ in 0..1_000 {
+            segments.extend(sizes(&[100]));
+            if segments.len() > SEGMENTS_MAX {
+                let start = merge_start(&segments);
+                let bytes: u64 = segments[start..].iter().map(|s| s.bytes).sum();
+                rewritten += bytes;
+                segments.truncate(start);
+                segments.extend(sizes(&[bytes]));
+            }
+        }
+        assert!(segments.len() <= SEGMENTS_MAX);
+        assert!(rewritten <= 4 * 100 * 1_000, "{rewritten} bytes rewritten for 100000 written");
+    }
+}
