@@ -61,3 +61,5 @@ fn problem(status: StatusCode, code: &str, message: &str) -> Response {
     (status, Json(serde_json::json!({ "code": code, "message": message }))).into_response()
 }
 
+#[cfg(test)]
+mod tests;

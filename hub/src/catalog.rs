@@ -67,3 +67,5 @@ impl World {
     }
 }
 
+#[cfg(test)]
+mod tests;

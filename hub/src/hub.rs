@@ -459,3 +459,5 @@ fn no_job(job: &JobId) -> Error {
     Error::NotFound { kind: "job", name: job.to_string() }
 }
 
+#[cfg(test)]
+mod tests;

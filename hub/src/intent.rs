@@ -254,10 +254,7 @@ impl Intent {
                 }
                 AttemptState::Running => self.runs(now),
                 AttemptState::Stopping => Vec::new(),
-                AttemptState::Stopped => {
-                    let unasked = Failure { class: Class::Retry, message: "the agent stopped it without being told to".to_owned() };
-                    self.failed(&unasked, restart, now)
-                }
+                AttemptState::Stopped => self.released(restart, now),
                 AttemptState::Finished => {
                     self.phase = Phase::Finished;
                     self.degraded = false;
@@ -342,6 +339,16 @@ impl Intent {
         vec![tell(Level::Error, "failed", reason)]
     }
 
+    /// The agent stopped the attempt by itself, as one does that is about to end. Nothing failed;
+    /// the pause keeps an agent that goes on living from being asked again and again.
+    fn released(&mut self, restart: &Restart, now: Now) -> Vec<Effect> {
+        self.phase = Phase::Backoff;
+        self.waiting = None;
+        self.running_since_ms = None;
+        self.retry_at_ms = Some(now.steady_ms.saturating_add(restart.backoff_ms));
+        vec![tell(Level::Info, "released", format!("the agent stopped attempt {} by itself; another one follows", self.attempt))]
+    }
+
     fn runs(&mut self, now: Now) -> Vec<Effect> {
         // What an attempt has written counts from here on; a repeat must not delete it again.
         self.fresh = false;
@@ -399,3 +406,5 @@ pub fn offline(agent: &str) -> String {
     format!("agent '{agent}' is offline; the job's state is on it, so the job goes on when that agent returns")
 }
 
+#[cfg(test)]
+mod tests;

@@ -17,4 +17,7 @@ pub mod store;
 pub mod clock;
 pub mod error;
 
+#[cfg(test)]
+mod testing;
+
 pub use crate::hub::Hub;

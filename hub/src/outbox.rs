@@ -156,3 +156,5 @@ impl Outbox {
     }
 }
 
+#[cfg(test)]
+mod tests;

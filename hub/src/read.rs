@@ -183,3 +183,5 @@ impl Drop for Unfinished {
     }
 }
 
+#[cfg(test)]
+mod tests;

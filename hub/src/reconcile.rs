@@ -153,7 +153,7 @@ impl World {
             (Order::Stop | Order::Forget, Class::Retry | Class::Bug) => true,
             (Order::Stop | Order::Forget, Class::User | Class::Corrupt) => false,
         };
-        let current = self.is_current(&entry.agent, &entry.job, entry.attempt);
+        let live = self.is_live(entry);
         if self.jobs.contains_key(&entry.job) && !matches!(entry.order, Order::Forget) {
             let what = if entry.order == Order::Stop { "stop" } else { "start" };
             let message = format!("agent '{}' could not {what} attempt {}: {}", entry.agent, entry.attempt, failure.message);
@@ -164,8 +164,7 @@ impl World {
             return;
         }
         self.remove_command(entry.id);
-        let live = self.jobs.get(&entry.job).is_some_and(|job| job.intent.is_live());
-        if !current || !live {
+        if !live {
             return;
         }
         let effects = match entry.order {
@@ -187,6 +186,8 @@ impl World {
         let taken = self.outbox.claim(&agent, now);
         let command = |entry: Arc<Entry>| {
             let action = match &entry.order {
+                // One whose attempt has ended meanwhile is taken back by `settle`.
+                Order::Start { .. } if !self.is_live(&entry) => return None,
                 Order::Start { restore } => {
                     let plan = self.jobs.get(&entry.job)?.version.plan.as_ref().clone();
                     Action::Start(Box::new(Start { attempt: entry.attempt, plan, restore: restore.clone() }))
@@ -208,6 +209,10 @@ impl World {
                 let effects = self.job_mut(&id).map(|job| job.intent.agent_lost(agent.as_str()));
                 self.carry_out(&id, effects.unwrap_or_default(), now);
             }
+        }
+        let ended = self.outbox.iter().filter(|entry| matches!(entry.order, Order::Start { .. }) && !self.is_live(entry));
+        for id in ended.map(|entry| entry.id).collect::<Vec<_>>() {
+            self.remove_command(id);
         }
         let wanting: Vec<JobId> = self.jobs.iter().filter(|(_, job)| job.intent.wants_grant(now)).map(|(id, _)| id.clone()).collect();
         for id in wanting {
@@ -280,6 +285,12 @@ impl World {
         self.carry_out(id, effects, now);
     }
 
+    /// The attempt that a command is about is the job's live one.
+    fn is_live(&self, entry: &Entry) -> bool {
+        let live = self.jobs.get(&entry.job).is_some_and(|job| job.intent.is_live());
+        live && self.is_current(&entry.agent, &entry.job, entry.attempt)
+    }
+
     /// This attempt of the job is the last one granted, and to this agent.
     fn is_current(&self, agent: &AgentId, id: &JobId, attempt: Attempt) -> bool {
         let assigned = |job: &crate::world::Job| job.assignment.as_ref().is_some_and(|a| a.agent == *agent && a.attempt == attempt);
@@ -333,3 +344,5 @@ fn other_store(agent: &AgentId, expected: &str, found: &str) -> String {
     )
 }
 
+#[cfg(test)]
+mod tests;

@@ -243,3 +243,5 @@ pub fn assemble(stored: Stored, fleet: crate::fleet::Fleet) -> Result<crate::wor
     Ok(world)
 }
 
+#[cfg(test)]
+mod tests;

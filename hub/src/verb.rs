@@ -107,3 +107,5 @@ fn same_version(old: &Job, new: &NewJob) -> Result<bool, Error> {
     }
 }
 
+#[cfg(test)]
+mod tests;
