@@ -116,6 +116,9 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     for &at in &graph.order {
         let operator = &spec.operators[at];
         let producers: Vec<usize> = graph.producers(at).collect();
+        if producers.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
+            continue;
+        }
         let inputs: Option<Vec<&Schema>> = producers.iter().map(|&from| outputs[from].as_ref()).collect();
         let Some(inputs) = inputs else { continue };
         let input = match united(&inputs) {
@@ -150,4 +153,4 @@ fn reads(path: &str, what: &str, expr: &Expr, input: &Schema, faults: &mut Vec<F
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

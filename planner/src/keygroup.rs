@@ -107,3 +107,6 @@ pub fn hash_integer(value: i64) -> u64 {
 pub fn group(hash: u64, max_parallelism: u32) -> KeyGroup {
     KeyGroup::new((hash % u64::from(max_parallelism)) as u32)
 }
+
+#[cfg(test)]
+mod tests;

@@ -130,10 +130,10 @@ pub fn read_by_operator(kind: &OperatorKind) -> BTreeSet<String> {
         OperatorKind::Window(window) => {
             names.extend(window.keys.iter().cloned());
             for aggregate in window.aggregates.iter().filter_map(|aggregate| aggregate.expr.bound.as_deref()) {
-                for argument in &aggregate.argument {
+                if let Some(argument) = &aggregate.argument {
                     read_by(&argument.expr, &mut names);
                 }
-                for filter in &aggregate.filter {
+                if let Some(filter) = &aggregate.filter {
                     read_by(filter, &mut names);
                 }
             }

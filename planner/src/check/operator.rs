@@ -48,10 +48,10 @@ pub(super) fn columns(spec: &JobSpec, at: usize, input: &Schema, faults: &mut Ve
             }
             for (j, aggregate) in window.aggregates.iter().enumerate() {
                 let Some(bound) = aggregate.expr.bound.as_deref() else { continue };
-                for argument in &bound.argument {
+                if let Some(argument) = &bound.argument {
                     reads(&format!("{path}.aggregates[{j}].expr"), &what, &argument.expr, input, faults);
                 }
-                for filter in &bound.filter {
+                if let Some(filter) = &bound.filter {
                     reads(&format!("{path}.aggregates[{j}].filter"), &what, filter, input, faults);
                 }
             }

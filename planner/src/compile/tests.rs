@@ -1,1 +1,321 @@
 //! Whole plans of small jobs, and properties of all plans.
+
+use super::compile;
+use crate::check::tests::{bound, changed, sample};
+use crate::error::Faults;
+use crate::id::ChainId;
+use crate::plan::{JobPlan, Routing, Work, key_group_owner, key_group_range};
+use crate::spec::{Horizon, JobSpec};
+use crate::time::TimeUnit;
+use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn plan(json: Value) -> JobPlan {
+    compile(&bound(json), Horizon::Local).unwrap()
+}
+
+/// Chains as `operator+operator xP`, edges as `from>to routing`.
+fn shape(plan: &JobPlan) -> (Vec<String>, Vec<String>) {
+    let chain = |chain: &crate::plan::Chain| {
+        let names: Vec<&str> = chain.operators.iter().map(|operator| operator.id.as_str()).collect();
+        format!("{} x{}", names.join("+"), chain.parallelism)
+    };
+    let edge = |edge: &crate::plan::PlanEdge| {
+        let routing = match &edge.routing {
+            Routing::Forward => "forward".to_owned(),
+            Routing::Partitioned(keys) => format!("by {}", keys.join(",")),
+            Routing::RoundRobin => "round-robin".to_owned(),
+            Routing::Broadcast => "broadcast".to_owned(),
+        };
+        format!("{}>{} {routing}", edge.from, edge.to)
+    };
+    (plan.chains.iter().map(chain).collect(), plan.edges.iter().map(edge).collect())
+}
+
+#[track_caller]
+fn lays_out(changes: &[(&str, Value)], chains: &[&str], edges: &[&str]) {
+    let (found_chains, found_edges) = shape(&plan(changed(changes)));
+    assert_eq!(found_chains, chains);
+    assert_eq!(found_edges, edges);
+}
+
+/// PLAN-2, JOB-5: source and map fuse, the keyed window is partitioned whatever the flag says,
+/// and an operator with two consumers ends its chain.
+#[test]
+fn chains_break_at_keys_and_forks() {
+    lays_out(&[], &["bids+slim x2", "count x2", "out x2", "topic x2"], &["0>1 by bidder", "1>2 forward", "1>3 forward"]);
+}
+
+/// One task on both sides of a keyed edge leaves nothing to shuffle, so the job is fused to its fork.
+#[test]
+fn one_task_fuses_over_keys() {
+    let changes = [("/parallelism", json!(1))];
+    lays_out(&changes, &["bids+slim+count x1", "out x1", "topic x1"], &["0>1 forward", "0>2 forward"]);
+}
+
+#[test]
+fn different_parallelism_goes_round_robin() {
+    let changes = [("/operators/4/parallelism", json!(3))];
+    lays_out(&changes, &["bids+slim x2", "count x2", "out x2", "topic x3"], &["0>1 by bidder", "1>2 forward", "1>3 round-robin"]);
+}
+
+#[test]
+fn broadcast_goes_to_every_subtask() {
+    let changes = [("/edges/3/broadcast", json!(true))];
+    lays_out(&changes, &["bids+slim x2", "count x2", "out x2", "topic x2"], &["0>1 by bidder", "1>2 forward", "1>3 broadcast"]);
+}
+
+/// JOB-5: `partitioned` into a receiver without a key goes by the nearest key upstream, under the
+/// name that it has there, or else round-robin.
+#[test]
+fn partitioned_without_a_key_of_its_own() {
+    let changes = [("/edges/3/partitioned", json!(true)), ("/edges/0/partitioned", json!(true))];
+    let edges = ["0>1 round-robin", "1>2 by bidder", "2>3 forward", "2>4 by bidder"];
+    lays_out(&changes, &["bids x2", "slim x2", "count x2", "out x2", "topic x2"], &edges);
+    let named = |project: Value| {
+        [
+            ("/operators/-", json!({"id": "name", "kind": "map", "config": {"project": project}})),
+            ("/edges/3", json!({"id": "e4", "from": "count", "to": "name"})),
+            ("/edges/-", json!({"id": "e5", "from": "name", "to": "topic", "partitioned": true})),
+            ("/sinks/1/config/key", json!([])),
+        ]
+    };
+    let chains = ["bids+slim x2", "count x2", "out x2", "name x2", "topic x2"];
+    let renamed = ["0>1 by bidder", "1>2 forward", "1>3 forward", "3>4 by who"];
+    lays_out(&named(json!(["bidder as who", "total"])), &chains, &renamed);
+    let lost = ["0>1 by bidder", "1>2 forward", "1>3 forward", "3>4 round-robin"];
+    lays_out(&named(json!(["total"])), &chains, &lost);
+}
+
+/// A window without keys is one group, so one task.
+#[test]
+fn a_window_without_keys_is_one_task() {
+    let changes = [("/operators/2/config/keys", json!([])), ("/sinks/1/config/key", json!([]))];
+    let edges = ["0>1 round-robin", "1>2 round-robin", "1>3 round-robin"];
+    lays_out(&changes, &["bids+slim x2", "count x1", "out x2", "topic x2"], &edges);
+}
+
+/// What a source decodes: the columns in use, in declared order, always with the time column.
+#[test]
+fn sources_keep_only_used_columns() {
+    let plan = plan(sample());
+    let Work::Source(source) = &plan.chains[0].operators[0].work else { panic!("no source") };
+    assert_eq!(source.used, ["bidder", "price", "date_time"]);
+    assert_eq!(source.columns.len(), 5);
+    let names: Vec<&str> = plan.chains[0].operators[0].output.0.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["bidder", "price", "date_time"]);
+    assert!(!plan.chains[0].operators[0].output.0[0].nullable);
+    let time = source.time.as_ref().unwrap();
+    assert_eq!((time.column.as_str(), time.unit, time.bound_ms, time.max_future_ms), ("date_time", TimeUnit::Millisecond, 4000, Some(86_400_000)));
+}
+
+/// A filter's columns are used too; a map without projection passes what it gets.
+#[test]
+fn a_filter_uses_its_columns() {
+    let changes = [("/operators/1/config", json!({"filter": "auction"}))];
+    let plan = plan(changed(&changes));
+    let Work::Source(source) = &plan.chains[0].operators[0].work else { panic!("no source") };
+    assert_eq!(source.used, ["auction", "bidder", "price", "date_time"]);
+}
+
+/// A job that uses no column still has rows to count.
+#[test]
+fn rows_never_lose_their_length() {
+    let changes = [
+        ("/operators/2", json!({"id": "count", "kind": "map", "config": {"project": ["bidder"]}})),
+        ("/operators/1/config", json!({})),
+        ("/sources/0/time", json!({})),
+    ];
+    let mut spec = bound(changed(&changes));
+    if let crate::spec::OperatorKind::Map(map) = &mut spec.operators[2].kind {
+        let one = crate::expr::Expr::Literal(crate::expr::Literal::BigInt(1));
+        map.project[0].bound.as_mut().unwrap().value.expr = one;
+    }
+    let plan = compile(&spec, Horizon::Local).unwrap();
+    let Work::Source(source) = &plan.chains[0].operators[0].work else { panic!("no source") };
+    assert_eq!(source.used, ["auction"]);
+    assert_eq!(source.time, None);
+}
+
+/// Where inputs meet, columns stay as declared, so that they stay equal.
+#[test]
+fn inputs_that_meet_keep_their_columns() {
+    let second = sample()["sources"][0].as_object().map(|source| {
+        let mut source = source.clone();
+        source.insert("operator_id".to_owned(), json!("more"));
+        source["time"]["allowed_lateness_ms"] = json!(7_000);
+        Value::Object(source)
+    });
+    let changes = [
+        ("/operators/-", json!({"id": "more", "kind": "source"})),
+        ("/operators/1", json!({"id": "slim", "kind": "union"})),
+        ("/edges/-", json!({"id": "e5", "from": "more", "to": "slim"})),
+        ("/sources/-", second.unwrap()),
+    ];
+    let plan = plan(changed(&changes));
+    let (chains, edges) = shape(&plan);
+    assert_eq!(chains, ["bids x2", "more x2", "slim x2", "count x2", "out x2", "topic x2"]);
+    assert_eq!(edges, ["0>2 forward", "1>2 forward", "2>3 by bidder", "3>4 forward", "3>5 forward"]);
+    assert_eq!(plan.chains[0].operators[0].output.0.len(), 5);
+    let Work::Window(window) = &plan.chains[3].operators[0].work else { panic!("no window") };
+    assert_eq!(window.allowed_lateness_ms, 7_000, "the largest lateness upstream");
+}
+
+/// Output of a window: keys, bounds, aggregates.
+#[test]
+fn a_window_gives_keys_bounds_and_aggregates() {
+    let plan = plan(sample());
+    let columns: Vec<String> = plan.chains[1].operators[0].output.0.iter().map(|c| format!("{} {} {}", c.name, c.ty, c.nullable)).collect();
+    assert_eq!(columns, ["bidder BIGINT true", "window_start TIMESTAMP(3) false", "window_end TIMESTAMP(3) false", "total BIGINT true"]);
+}
+
+/// EPO-1: tasks without an edge between them are regions of their own.
+#[test]
+fn parallel_pipes_are_regions_of_their_own() {
+    let json = json!({
+        "id": "pipes", "parallelism": 3,
+        "operators": [{"id": "a", "kind": "source"}, {"id": "b", "kind": "sink"}, {"id": "c", "kind": "source"}, {"id": "d", "kind": "sink", "parallelism": 2}],
+        "edges": [{"id": "ab", "from": "a", "to": "b"}, {"id": "cd", "from": "c", "to": "d"}],
+        "sources": [
+            {"operator_id": "a", "input_type": "memory", "config": {"type": "memory"}},
+            {"operator_id": "c", "input_type": "memory", "config": {"type": "memory"}}],
+        "sinks": [
+            {"operator_id": "b", "output_type": "drop", "config": {"type": "drop"}},
+            {"operator_id": "d", "output_type": "drop", "config": {"type": "drop"}}]
+    });
+    let plan = plan(json);
+    let regions: Vec<Vec<(u32, u32)>> = plan.regions.iter().map(|region| region.members.iter().map(|(chain, subtask)| (chain.get(), *subtask)).collect()).collect();
+    assert_eq!(regions, [vec![(0, 0)], vec![(0, 1)], vec![(0, 2)], vec![(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]]);
+}
+
+#[test]
+fn a_wrong_spec_gives_every_fault() {
+    let Err(Faults(faults)) = compile(&bound(changed(&[("/version", json!(0)), ("/parallelism", json!(0))])), Horizon::Local) else { panic!("compiled") };
+    assert_eq!(faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), ["version", "parallelism"]);
+}
+
+/// PLAN-1: equal specs give equal bytes, and a plan survives its own JSON.
+#[test]
+fn plans_are_the_same_byte_for_byte() {
+    let (one, two) = (plan(sample()), plan(sample()));
+    let bytes = serde_json::to_vec(&one).unwrap();
+    assert_eq!(bytes, serde_json::to_vec(&two).unwrap());
+    assert_eq!(serde_json::from_slice::<JobPlan>(&bytes).unwrap(), one);
+}
+
+/// A layered graph of maps and unions between sources and sinks; every operator passes its input on.
+fn graphs() -> impl Strategy<Value = JobSpec> {
+    let layer = prop::collection::vec((1u32..5, prop::collection::vec(any::<prop::sample::Index>(), 1..3), any::<(bool, bool)>()), 1..4);
+    (prop::collection::vec(1u32..5, 1..3), prop::collection::vec(layer, 0..4)).prop_map(|(sources, layers)| {
+        let (mut operators, mut edges) = (Vec::new(), BTreeSet::new());
+        for (i, parallelism) in sources.iter().enumerate() {
+            operators.push(json!({"id": format!("source{i}"), "kind": "source", "parallelism": parallelism}));
+        }
+        for layer in &layers {
+            let above = operators.len();
+            for (parallelism, inputs, flags) in layer {
+                let id = operators.len();
+                operators.push(json!({"id": format!("op{id}"), "kind": if inputs.len() > 1 { "union" } else { "map" }, "parallelism": parallelism}));
+                edges.extend(inputs.iter().map(|input| (input.index(above), id, flags.0, flags.1 && !flags.0)));
+            }
+        }
+        let open: Vec<usize> = (0..operators.len()).filter(|at| !edges.iter().any(|(from, ..)| from == at)).collect();
+        let ends = open.iter().map(|from| {
+            operators.push(json!({"id": format!("sink{from}"), "kind": "sink"}));
+            (*from, operators.len() - 1, false, false)
+        });
+        let ends: Vec<_> = ends.collect();
+        edges.extend(ends);
+        let name = |at: usize| operators[at]["id"].clone();
+        let mut pairs = BTreeSet::new();
+        let edges: Vec<Value> = edges
+            .iter()
+            .filter(|(from, to, ..)| pairs.insert((*from, *to)))
+            .map(|(from, to, partitioned, broadcast)| {
+                json!({"id": format!("e{from}-{to}"), "from": name(*from), "to": name(*to), "partitioned": partitioned, "broadcast": broadcast})
+            })
+            .collect();
+        let of = |kind: &str| operators.iter().filter(|o| o["kind"] == kind).map(|o| o["id"].clone()).collect::<Vec<_>>();
+        let entries = |kind: &str, key: &str, name: &str| of(kind).into_iter().map(|id| json!({"operator_id": id, key: name, "config": {"type": name}})).collect::<Vec<_>>();
+        let job = json!({"id": "any", "parallelism": 2, "operators": operators, "edges": edges,
+            "sources": entries("source", "input_type", "memory"), "sinks": entries("sink", "output_type", "drop")});
+        serde_json::from_value(job).unwrap()
+    })
+}
+
+proptest! {
+    /// PLAN-3: every key group has exactly one owner, and ranges and owner are each other's inverse.
+    #[test]
+    fn key_groups_are_covered_once(max in 1u32..=32_768, share in 1u32..=32_768) {
+        let parallelism = share.min(max);
+        let mut next = 0;
+        for subtask in 0..parallelism {
+            let range = key_group_range(max, parallelism, subtask);
+            prop_assert_eq!(range.start, next);
+            prop_assert_eq!(u64::from(range.end), u64::from(subtask + 1) * u64::from(max) / u64::from(parallelism));
+            for group in [range.start, range.end.saturating_sub(1)].into_iter().filter(|group| range.contains(group)) {
+                prop_assert_eq!(key_group_owner(max, parallelism, group), subtask);
+            }
+            next = range.end;
+        }
+        prop_assert_eq!(next, max);
+    }
+
+    /// The owner of any group, found by looking at every range.
+    #[test]
+    fn the_owner_is_the_one_whose_range_holds_the_group(max in 1u32..300, share in 1u32..300, at in any::<prop::sample::Index>()) {
+        let parallelism = share.min(max);
+        let group = u32::try_from(at.index(max as usize)).unwrap();
+        let owners: Vec<u32> = (0..parallelism).filter(|subtask| key_group_range(max, parallelism, *subtask).contains(&group)).collect();
+        prop_assert_eq!(owners, vec![key_group_owner(max, parallelism, group)]);
+    }
+
+    /// Every operator is in exactly one chain; edges connect exactly the pairs that their operators
+    /// have, whatever was fused; chains come after what feeds them; regions are the components of
+    /// the pairs, found here by spreading from each task.
+    #[test]
+    fn plans_hold_what_the_graph_says(spec in graphs()) {
+        let plan = compile(&spec, Horizon::Local).map_err(|faults| proptest::test_runner::TestCaseError::fail(faults.to_string()))?;
+        let mut names: Vec<&str> = plan.chains.iter().flat_map(|chain| chain.operators.iter().map(|operator| operator.id.as_str())).collect();
+        names.sort_unstable();
+        let mut asked: Vec<&str> = spec.operators.iter().map(|operator| operator.id.as_str()).collect();
+        asked.sort_unstable();
+        prop_assert_eq!(names, asked);
+        let chain_of = |id: &crate::id::OperatorId| plan.chains.iter().find(|chain| chain.operators.iter().any(|operator| operator.id == *id)).unwrap();
+        let parallelism = |id: &crate::id::OperatorId| spec.operators.iter().find(|operator| operator.id == *id).unwrap().parallelism.unwrap_or(2);
+        let mut crossing = 0;
+        for edge in &spec.edges {
+            let (from, to) = (chain_of(&edge.from), chain_of(&edge.to));
+            if from.id == to.id {
+                let place = |id: &crate::id::OperatorId| from.operators.iter().position(|operator| operator.id == *id).unwrap();
+                prop_assert_eq!(place(&edge.from) + 1, place(&edge.to));
+                continue;
+            }
+            crossing += 1;
+            prop_assert!(from.id < to.id);
+            prop_assert_eq!(&from.operators.last().unwrap().id, &edge.from);
+            prop_assert_eq!(&to.operators[0].id, &edge.to);
+            let planned = plan.edges.iter().find(|planned| planned.from == from.id && planned.to == to.id).unwrap();
+            let (p, q) = (parallelism(&edge.from), parallelism(&edge.to));
+            let forward = p == q && ((!edge.partitioned && !edge.broadcast) || p == 1);
+            let pairs: Vec<(u32, u32)> = (0..p).flat_map(|i| (0..q).map(move |j| (i, j))).filter(|(i, j)| !forward || i == j).collect();
+            prop_assert_eq!(plan.pairs(planned), pairs);
+        }
+        prop_assert_eq!(plan.edges.len(), crossing);
+        let tasks: Vec<(ChainId, u32)> = plan.chains.iter().flat_map(|chain| (0..chain.parallelism).map(|subtask| (chain.id, subtask))).collect();
+        let links: Vec<((ChainId, u32), (ChainId, u32))> = plan.edges.iter().flat_map(|edge| plan.pairs(edge).into_iter().map(|(i, j)| ((edge.from, i), (edge.to, j)))).collect();
+        let mut left: BTreeSet<(ChainId, u32)> = tasks.iter().copied().collect();
+        let mut regions = Vec::new();
+        while let Some(first) = left.pop_first() {
+            let (mut region, mut todo) = (BTreeSet::from([first]), vec![first]);
+            while let Some(task) = todo.pop() {
+                let beside = links.iter().filter_map(|(a, b)| if *a == task { Some(*b) } else if *b == task { Some(*a) } else { None });
+                todo.extend(beside.filter(|other| region.insert(*other)).collect::<Vec<_>>());
+            }
+            left.retain(|task| !region.contains(task));
+            regions.push(region.into_iter().collect::<Vec<_>>());
+        }
+        prop_assert_eq!(plan.regions.iter().map(|region| region.members.clone()).collect::<Vec<_>>(), regions);
+    }
+}
