@@ -156,3 +156,24 @@ fn a_kafka_sink_loses_nothing_when_killed() {
     });
     assert_eq!(after, before + 1);
 }
+
+/// The tests' own ground: what is written to a broker comes back, and the lines are what `bids` says.
+#[test]
+fn brokers_of_the_kafka_tests_give_back_what_was_written() {
+    let dir = temporary();
+    for broker in [Broker::tansu(), Broker::noida(dir.path())] {
+        bids_in(&broker, 8_000);
+        let mut got = PerMinute::new();
+        for line in broker.consume("bids", PARTITIONS) {
+            let row: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if row["bidder"] == bids::CLOSING_BIDDER {
+                continue;
+            }
+            let time = bids::parse_time(&row["date_time"].as_str().unwrap().replace('T', " ").replace('Z', ""));
+            let entry = got.entry((time - time.rem_euclid(bids::MINUTE_MS), row["bidder"].as_i64().unwrap())).or_default();
+            entry.0 += 1;
+            entry.1 += row["price"].as_i64().unwrap();
+        }
+        bids::assert_same(&got, &bids::per_minute(8_000));
+    }
+}

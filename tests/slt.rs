@@ -119,3 +119,16 @@ macro_rules! suites {
 }
 
 suites!(catalog, ddl, errors, late, lifecycle, nulls, types, windows);
+
+/// A file that cannot be read as a suite, or that asks nothing, is a fault before any server starts.
+#[test]
+fn every_file_asks_something() {
+    let dir = support::tree_root().join("sqllogictest");
+    for file in std::fs::read_dir(dir).unwrap().flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()) {
+        let path = file.unwrap().path();
+        let records = sqllogictest::parse_file::<DefaultColumnType>(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let asked =
+            records.iter().filter(|r| matches!(r, sqllogictest::Record::Query { .. } | sqllogictest::Record::Statement { .. })).count();
+        assert!(asked >= 5, "{} has only {asked} records", path.display());
+    }
+}
