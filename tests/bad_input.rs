@@ -1,6 +1,8 @@
 //! What users do wrong, and what goes wrong around them: each fault has a message that says what to
 //! do, and the process goes on.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::path::Path;

@@ -1,6 +1,8 @@
 //! Every SQL and YAML block in the docs works. SQL runs in order, one server a page; a YAML block
 //! is a job and must be valid. A block whose language is followed by `no-run` is counted and left out.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Bounded work ends, and the command line says how: 0 finished, 1 failed, 2 invalid.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::path::Path;

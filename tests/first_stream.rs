@@ -1,5 +1,7 @@
 //! The first thing that a user does: the statements in psql, over a real Kafka broker.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use support::bids::{self, bid, closing, json};

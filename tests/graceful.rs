@@ -1,6 +1,8 @@
 //! Starting and stopping: SIGTERM drains, a second process is told who holds the directory, a busy
 //! port is named, and what a file sink wrote is neither torn nor doubled.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! A million bids through a real broker: every window is right, also when the process is killed
 //! again and again; and at-least-once into a Kafka topic.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use rand::rngs::StdRng;
@@ -155,6 +157,71 @@ fn a_kafka_sink_loses_nothing_when_killed() {
         rows.iter().any(|row| row.contains("777777")).then_some(rows.len())
     });
     assert_eq!(after, before + 1);
+}
+
+fn json_rows(rows: &[(i64, i64)]) -> Vec<String> {
+    rows.iter().map(|(k, ts)| format!(r#"{{"k":{k},"ts":{ts}}}"#)).collect()
+}
+
+/// C08, EV-8: a partition without rows holds nobody up once it is idle; without a timeout it does.
+#[test]
+fn an_empty_kafka_partition_is_left_out_when_idle() {
+    let broker = Broker::tansu();
+    broker.create_topic("uneven", 2);
+    broker.produce("uneven", json_rows(&[(1, 0), (1, 500), (2, 1_200), (3, 5_000)]).into_iter().map(|row| (0, row)));
+    let data = temporary();
+    let weir = Weir::up(data.path());
+    let sql = weir.sql();
+    for (name, more) in [("waits", "idle_timeout = '0'"), ("fires", "idle_timeout = '300ms'"), ("ends", "bounded = true")] {
+        sql.run(&format!(
+            "CREATE SOURCE {name}_in (k BIGINT, ts BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'kafka', brokers = '{}', topic = 'uneven', format = 'json', {more})",
+            broker.address()
+        ));
+        sql.run(&format!(
+            "CREATE JOB {name} WITH (parallelism = 2) AS SELECT window_start, count(*) AS n FROM tumble({name}_in, ts, INTERVAL '1 second') GROUP BY window_start, window_end"
+        ));
+    }
+    let closed = [["1970-01-01 00:00:00", "2"], ["1970-01-01 00:00:01", "1"]];
+    until("the windows behind the watermark fire", PATIENCE, || {
+        (sql.rows("SELECT window_start, n FROM fires ORDER BY window_start") == closed).then_some(())
+    });
+    // A source with an end closes the last window too (EV-6).
+    sql.run("WAIT FOR JOB ends UNTIL FINISHED TIMEOUT '30s'");
+    assert_eq!(sql.one("SELECT sum(n) FROM ends"), "4");
+    assert_eq!(sql.one("SELECT count(*) FROM waits"), "0", "an idle timeout of 0 means never");
+
+    // When the empty partition wakes up, what is on time there counts.
+    broker.produce("uneven", json_rows(&[(4, 5_500), (4, 9_000)]).into_iter().map(|row| (1, row)));
+    broker.produce("uneven", json_rows(&[(5, 9_500)]).into_iter().map(|row| (0, row)));
+    until("the window of both partitions fires", PATIENCE, || {
+        (sql.rows("SELECT n FROM fires WHERE window_start = TIMESTAMP '1970-01-01 00:00:05'") == [["2"]]).then_some(())
+    });
+}
+
+/// C09, EV-9: a row from the far future does not move the watermark; the honest rows after it count.
+#[test]
+fn a_kafka_row_from_the_future_hurts_no_other() {
+    let broker = Broker::tansu();
+    broker.create_topic("clocks", 1);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let minute = (now / bids::MINUTE_MS - 60) * bids::MINUTE_MS;
+    let mut rows: Vec<(i64, i64)> = vec![(1, minute), (2, minute + 2 * bids::MINUTE_MS), (3, now + 48 * 3_600_000)];
+    rows.extend((3..=12).map(|n| (1 + n, minute + n * bids::MINUTE_MS)));
+    broker.produce("clocks", json_rows(&rows).into_iter().map(|row| (0, row)));
+    let data = temporary();
+    let weir = Weir::up(data.path());
+    let sql = weir.sql();
+    sql.run(&format!(
+        "CREATE SOURCE clocks (k BIGINT, ts BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'kafka', brokers = '{}', topic = 'clocks', format = 'json')",
+        broker.address()
+    ));
+    sql.run("CREATE JOB j AS SELECT window_start, count(*) AS n, max(k) AS k FROM tumble(clocks, ts, INTERVAL '1 minute') GROUP BY window_start, window_end");
+    // The windows of the honest rows but the last, which stays open.
+    until("the honest windows fire", PATIENCE, || (sql.one("SELECT count(*) FROM j") == "11").then_some(()));
+    assert_eq!(sql.one("SELECT sum(n) FROM j"), "11");
+    assert_eq!(sql.one("SELECT sum(rows_late_total) FROM weir.job_sources WHERE job = 'j'"), "0");
+    assert_eq!(sql.one("SELECT sum(rows_error_total) FROM weir.job_sources WHERE job = 'j'"), "1", "it is counted (P3)");
+    assert_eq!(sql.job("j").0, "running");
 }
 
 /// The tests' own ground: what is written to a broker comes back, and the lines are what `bids` says.

@@ -1,6 +1,8 @@
 //! Who may import whom. Reads each member's manifest and greps the fences inside the crates, so
 //! that docs/architecture.md stays true by itself.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 #[path = "support/tree.rs"]
 mod tree;
 

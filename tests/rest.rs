@@ -1,5 +1,7 @@
 //! The REST door: the recommended flow, both body types, one problem format.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use reqwest::Method;

@@ -5,6 +5,8 @@
 //! Column letters are checked against what the server says: I for integers, R for floats and
 //! decimals, T for the rest, ? for any.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use async_trait::async_trait;

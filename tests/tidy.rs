@@ -1,5 +1,7 @@
 //! House rules that a machine can check, over every file of the checkout.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 #[path = "support/tree.rs"]
 mod tree;
 

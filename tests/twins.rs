@@ -1,5 +1,7 @@
 //! JOB-3: the same job from SQL and from YAML gives equal JobSpecs and equal results.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use serde_json::Value;

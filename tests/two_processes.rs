@@ -1,5 +1,7 @@
 //! Hub and agent as two processes run the same job over the same protocol.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::path::Path;

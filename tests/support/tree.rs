@@ -1,6 +1,7 @@
 //! The checkout as text: which files there are, and their code without comments and strings.
 
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
