@@ -111,6 +111,12 @@ impl Agent {
         self.inner.context.decisions.store_id()
     }
 
+    /// The last attempt of a job that was opened here, 0 when there was none: where nobody else
+    /// grants attempts, the next one follows it.
+    pub fn last_attempt(&self, job: &JobId) -> Result<AttemptId, Error> {
+        Ok(self.inner.context.decisions.job(job)?.map(|j| j.attempt).unwrap_or_default())
+    }
+
     /// Begins an attempt. `Ok` means that it is under way, was before, or has ended: how it goes is
     /// observed. Must be called on the runtime that runs the jobs.
     ///

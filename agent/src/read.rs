@@ -163,9 +163,8 @@ pub fn merge(dir: &Path, run: &[ResultFile]) -> Result<crate::decision::Replacem
     let mut writer = FileWriter::try_new(Vec::new(), &schema).map_err(what)?;
     writer.write(&rows).map_err(what)?;
     let bytes = writer.into_inner().map_err(what)?;
-    // Equal rows of other files may give an equal file; the first name keeps them apart.
-    let origin = run.first().map_or("", |f| f.name.as_str());
-    let name = format!("{:032x}.arrow", xxh3_128(&[bytes.as_slice(), origin.as_bytes()].concat()));
+    // Equal rows of other files may give an equal file; the random part keeps them apart.
+    let name = format!("{:032x}-{}", xxh3_128(&bytes), uuid::Uuid::new_v4().simple());
     put_file(dir, &name, &bytes)?;
     let written_at_ms = run.iter().map(|f| f.written_at_ms).max().unwrap_or_default();
     let new = ResultFile { name, rows: rows.num_rows() as u64, bytes: bytes.len() as u64, written_at_ms };

@@ -405,7 +405,8 @@ fn write_images(dir: &Path, images: &[StateImage]) -> Result<Vec<(TaskId, Segmen
 /// Decides, then deletes what the decision made obsolete. The next round begins after that, so a
 /// file of equal content is never written and deleted at once.
 async fn store(decision: Decision, obsolete: Vec<String>, dirs: JobDirs, decisions: crate::decision::Decisions) -> Result<Decided, Error> {
-    if !decision.results.is_empty() || decision.replacement.is_some() {
+    // Sinks have synced the directory behind their own files.
+    if decision.replacement.is_some() {
         let results = dirs.results.clone();
         blocking(move || segment::sync_dir(&results)).await?;
     }

@@ -1,5 +1,5 @@
 //! The job's own result table (SQL-8): rows become immutable Arrow IPC files named by the hash of
-//! their bytes. The epoch's decision names the files; until then nobody reads them, and a file
+//! their bytes and a random part. The epoch's decision names the files; until then nobody reads them, and a file
 //! that no decision ever names is left for the agent to clean up.
 //!
 //! The chain only buffers; a writer thread of the task encodes, hashes, writes, syncs, renames.
@@ -226,10 +226,11 @@ impl Writer {
 
     fn write(&self, batches: &[RecordBatch]) -> Result<ResultFile, Error> {
         let bytes = encode(&self.schema, batches)?;
-        let name = format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&bytes));
+        // Equal rows of another epoch are another file: retention may delete the one while this
+        // one waits for its decision.
+        let name = format!("{:032x}-{}", xxhash_rust::xxh3::xxh3_128(&bytes), uuid::Uuid::new_v4().simple());
         let path = self.directory.join(&name);
         let wrap = |e| Error::because(Class::Retry, format!("result file '{}' cannot be written", path.display()), e);
-        // Under a name of this task's own first: two tasks may write equal bytes at once.
         let draft = self.directory.join(format!("{name}.{}.tmp", self.task));
         store(&draft, &path, &bytes).map_err(|e| {
             let _ = std::fs::remove_file(&draft);
