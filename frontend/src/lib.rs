@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod options;
+pub mod pgwire;
 pub mod query;
 pub mod rest;
 pub mod sql;

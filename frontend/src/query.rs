@@ -41,6 +41,8 @@ use weir_planner::connector::ConnectorCard;
 use weir_planner::protocol::ReadRequest;
 
 pub(crate) use fault::from_datafusion;
+pub(crate) use functions::{SERVER_VERSION, SETTINGS, setting};
+pub(crate) use pg_catalog::types;
 pub use scope::SessionFacts;
 
 /// Memory that all queries of a process share; one that needs more is refused with `53200`.
