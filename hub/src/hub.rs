@@ -102,6 +102,20 @@ pub enum JobState {
     Finished,
 }
 
+impl JobState {
+    /// Every state, in the order of a job's life.
+    pub const ALL: [JobState; 8] = [
+        JobState::Created,
+        JobState::Starting,
+        JobState::Running,
+        JobState::Degraded,
+        JobState::Stopping,
+        JobState::Stopped,
+        JobState::Failed,
+        JobState::Finished,
+    ];
+}
+
 impl fmt::Display for DesiredState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,103 @@
+//! `weir bench nexmark`: one query over files, on the real path (SQL, planner, hub, agent, kernel,
+//! epochs), measured as a whole process (SPD-1).
+
+use crate::config::BenchConfig;
+use crate::document::Scratch;
+use crate::stack::Embedded;
+use anyhow::{Context, bail};
+use std::time::{Duration, Instant};
+use weir_hub::hub::WaitFor;
+use weir_planner::id::JobId;
+
+/// The queries that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Query {
+    /// Pass-through of all columns.
+    Q0,
+    /// Count of bids per bidder, tumbling 10 s of event time.
+    Q12,
+}
+
+impl Query {
+    fn name(self) -> &'static str {
+        match self {
+            Query::Q0 => "q0",
+            Query::Q12 => "q12",
+        }
+    }
+
+    fn select(self) -> &'static str {
+        match self {
+            Query::Q0 => r#"SELECT auction, bidder, price, channel, url, "dateTime", extra FROM bids"#,
+            Query::Q12 => {
+                r#"SELECT bidder, window_start, window_end, count(*) AS bids
+                   FROM tumble(bids, "dateTime", INTERVAL '10 seconds') GROUP BY bidder, window_start, window_end"#
+            }
+        }
+    }
+}
+
+/// A bench that takes longer is given up.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Runs the query once and prints one line of JSON.
+pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
+    let format = if config.input.ends_with(".parquet") { "parquet" } else { "json" };
+    let scratch = Scratch::make()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("weir-control").enable_all().build()?;
+    runtime.block_on(async {
+        let shards = config.shards.unwrap_or(config.parallelism as usize);
+        let embedded = Embedded::open(&scratch.0, Duration::from_secs(15), None, Some(shards)).await?;
+        let script = format!(
+            r#"CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, "dateTime" TIMESTAMP(3), extra TEXT,
+                 WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4 seconds')
+               WITH (connector = 'file', path = '{}', format = '{format}');
+               CREATE SINK nowhere WITH (connector = 'drop');
+               CREATE JOB bench INTO nowhere WITH (parallelism = {}, checkpoint.epoch_ms = {}, checkpoint.interval_ms = {}) AS {}"#,
+            config.input.replace('\'', "''"),
+            config.parallelism,
+            config.epoch_ms,
+            config.epoch_ms * 10,
+            config.query.select(),
+        );
+        let cpu_before = cpu_seconds()?;
+        let began = Instant::now();
+        for statement in weir_frontend::sql::parse(&script).map_err(|e| anyhow::anyhow!("{e}"))? {
+            embedded.engine.run(&statement, &[]).await.map_err(|e| anyhow::anyhow!("{e}"))?;
+        }
+        let job = JobId::new("bench").map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        let info = embedded.hub.wait(&job, WaitFor::Finished, LONGEST).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        let cpu = cpu_seconds()? - cpu_before;
+        let observation = info.observation.clone().context("the finished job has no report")?;
+        let rows: u64 = observation.sources.iter().map(|split| split.rows_in).sum();
+        let sink_rows = observation.tasks.iter().filter(|task| task.task.operator.as_str().starts_with("sink")).map(|task| task.rows_in);
+        let line = serde_json::json!({
+            "query": config.query.name(), "format": format, "parallelism": config.parallelism, "epoch_ms": config.epoch_ms,
+            "rows": rows, "out_rows": sink_rows.sum::<u64>(), "seconds": seconds, "cpu_seconds": cpu,
+            "rows_per_s": rows as f64 / seconds, "rows_per_cpu_s": rows as f64 / cpu, "peak_rss_bytes": peak_rss_bytes()?,
+        });
+        println!("{line}");
+        embedded.close().await;
+        if rows == 0 {
+            bail!("{} has no rows", config.input);
+        }
+        Ok(())
+    })
+}
+
+/// User and system seconds of this process, from `/proc/self/stat` fields 14 and 15 (in ticks of 10 ms on Linux).
+fn cpu_seconds() -> anyhow::Result<f64> {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let after_name = stat.rsplit_once(')').context("/proc/self/stat has no name")?.1;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut tick = || -> anyhow::Result<f64> { Ok(fields.next().context("/proc/self/stat is short")?.parse()?) };
+    Ok((tick()? + tick()?) / TICKS_PER_SECOND)
+}
+
+fn peak_rss_bytes() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("/proc/self/status has no VmHWM")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1_024)
+}

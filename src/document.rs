@@ -1,0 +1,204 @@
+//! `weir validate`, `weir explain` and `weir components`: documents to faults and plans, nothing started (JOB-8).
+
+use anyhow::Context;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use weir_frontend::sql::{Engine, Outcome};
+use weir_planner::error::Fault;
+use weir_planner::plan::JobPlan;
+use weir_planner::spec::{Horizon, JobSpec};
+
+/// How plans are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlanFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For Graphviz.
+    Dot,
+}
+
+/// Exit code of an invalid document.
+const INVALID: u8 = 2;
+
+/// Reads a YAML file, binds and compiles its jobs; notices and faults are printed. `None` when there were faults.
+///
+/// Errors: the file cannot be read.
+pub fn load_plans(file: &Path) -> anyhow::Result<Option<Vec<(JobSpec, JobPlan)>>> {
+    let name = file.display().to_string();
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    let faults = match weir_frontend::yaml::parse_bytes(&bytes) {
+        Err(faults) => faults,
+        Ok(mut document) => {
+            let mut faults = document.bind();
+            let mut plans = Vec::new();
+            for (at, spec) in document.jobs.iter().enumerate() {
+                for notice in weir_planner::check::notices(spec) {
+                    eprintln!("{name}: notice: {notice}");
+                }
+                match weir_planner::compile::compile(spec, Horizon::Local) {
+                    Ok(plan) => plans.push((spec.clone(), plan)),
+                    // What could not be bound has been told already, with the reason.
+                    Err(found) => {
+                        faults.extend(found.0.into_iter().filter(|fault| fault.code != "unbound").map(|fault| document.locate(at, fault)))
+                    }
+                }
+            }
+            if faults.is_empty() {
+                return Ok(Some(plans));
+            }
+            faults
+        }
+    };
+    print_faults(&name, &faults);
+    Ok(None)
+}
+
+/// Prints each fault on standard error, with its place first.
+fn print_faults(document: &str, faults: &[Fault]) {
+    for fault in faults {
+        match fault.place {
+            Some(place) => eprint!("{document}:{}:{}: ", place.line, place.column),
+            None => eprint!("{document}: "),
+        }
+        if !fault.path.is_empty() {
+            eprint!("{}: ", fault.path);
+        }
+        eprintln!("{}", fault.message);
+        if !fault.hint.is_empty() {
+            eprintln!("    hint: {}", fault.hint);
+        }
+    }
+}
+
+/// `weir validate FILE`.
+pub fn validate(file: &Path) -> anyhow::Result<ExitCode> {
+    let name = file.display().to_string();
+    if is_sql(&name) {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        return sql_plans(&name, &text).map(|plans| report_valid(&name, plans.as_deref()));
+    }
+    Ok(report_valid(&name, plans_of(load_plans(file)?).as_deref()))
+}
+
+/// `weir explain FILE|SQL`.
+pub fn explain(what: &str, format: PlanFormat) -> anyhow::Result<ExitCode> {
+    let path = Path::new(what);
+    let plans = if is_sql(what) {
+        sql_plans(what, &std::fs::read_to_string(path).with_context(|| format!("cannot read {what}"))?)?
+    } else if path.is_file() {
+        plans_of(load_plans(path)?)
+    } else {
+        sql_plans("sql", what)?
+    };
+    let Some(plans) = plans else { return Ok(ExitCode::from(INVALID)) };
+    for plan in &plans {
+        match format {
+            PlanFormat::Text => print!("{}", weir_planner::explain::text(plan)),
+            PlanFormat::Dot => print!("{}", weir_planner::explain::dot(plan)),
+            PlanFormat::Json => println!("{}", serde_json::to_string_pretty(plan)?),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `weir components`.
+pub fn components() -> anyhow::Result<()> {
+    for card in weir_agent::connector::cards() {
+        println!("{} ({})", card.name, card.role);
+        for (option, ty, default) in &card.options {
+            let default = if default.is_empty() { "required".to_owned() } else { format!("default {default}") };
+            println!("    {option:<24} {ty:<20} {default}");
+        }
+    }
+    Ok(())
+}
+
+fn is_sql(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sql"))
+}
+
+fn report_valid(name: &str, plans: Option<&[JobPlan]>) -> ExitCode {
+    let Some(plans) = plans else { return ExitCode::from(INVALID) };
+    for plan in plans {
+        println!("{name}: job {} is valid: {} tasks in {} chains", plan.job, plan.tasks().len(), plan.chains.len());
+    }
+    ExitCode::SUCCESS
+}
+
+fn plans_of(loaded: Option<Vec<(JobSpec, JobPlan)>>) -> Option<Vec<JobPlan>> {
+    Some(loaded?.into_iter().map(|(_, plan)| plan).collect())
+}
+
+/// Runs a SQL script against a hub of its own in a directory that is removed afterwards: sources
+/// and sinks are made there, jobs are made stopped, so that the whole path from text to plan is
+/// the real one and nothing runs. `None` when a statement was wrong; it has been printed.
+fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<JobPlan>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let scratch = Scratch::make()?;
+    runtime.block_on(async {
+        let hub = crate::stack::open_hub(&scratch.0, Duration::from_secs(15), None).await?;
+        let engine = crate::stack::engine(&hub)?;
+        let outcome = run_stopped(&engine, text).await;
+        let plans = hub.jobs().iter().map(|job| (*job.plan).clone()).collect();
+        hub.close().await;
+        match outcome {
+            Ok(()) => Ok(Some(plans)),
+            Err(error) => {
+                print_sql_error(name, text, &error);
+                Ok(None)
+            }
+        }
+    })
+}
+
+async fn run_stopped(engine: &Engine, text: &str) -> Result<(), weir_frontend::error::Error> {
+    for statement in weir_frontend::sql::parse(text)? {
+        match engine.run(&statement, &[]).await? {
+            Outcome::Done { notices, .. } => notices.iter().for_each(|notice| eprintln!("notice: {notice}")),
+            Outcome::Rows { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// The error with the line that it points at and a caret, as psql draws it.
+fn print_sql_error(name: &str, text: &str, error: &weir_frontend::error::Error) {
+    eprintln!("{name}: {}: {}", error.sqlstate, error.message);
+    if let Some(position) = error.position {
+        let before: String = text.chars().take(position.saturating_sub(1)).collect();
+        let line_number = before.matches('\n').count();
+        let column = before.chars().rev().take_while(|c| *c != '\n').count();
+        if let Some(line) = text.lines().nth(line_number) {
+            let label = format!("LINE {}: ", line_number + 1);
+            eprintln!("{label}{line}\n{}^", " ".repeat(label.len() + column));
+        }
+    }
+    for (what, extra) in [("detail", &error.detail), ("hint", &error.hint)] {
+        if let Some(extra) = extra {
+            eprintln!("    {what}: {extra}");
+        }
+    }
+}
+
+/// A directory that goes with its owner.
+pub struct Scratch(pub std::path::PathBuf);
+
+impl Scratch {
+    /// A new directory under the system's temporary one.
+    pub fn make() -> anyhow::Result<Scratch> {
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
+        let path = std::env::temp_dir().join(format!("weir-{}-{nanos}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| format!("scratch directory {}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Best effort: the system's temporary directory is cleaned by its owner anyway.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

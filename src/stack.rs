@@ -1,0 +1,107 @@
+//! Puts a process together: data directory, hub, embedded agent, SQL engine.
+
+use crate::link::{HubReads, InProcess};
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use weir_agent::agent::{Agent, AgentOptions};
+use weir_frontend::sql::Engine;
+use weir_hub::Hub;
+use weir_hub::hub::HubOptions;
+use weir_planner::id::AgentId;
+
+/// Name of the agent inside `weir up` and `weir run`.
+pub const EMBEDDED_AGENT: &str = "embedded";
+
+/// A data directory that no other process uses. The lock ends with the process, however it ends.
+pub struct DataDir {
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory and takes its lock.
+    ///
+    /// Errors: it cannot be made, or another process has it (named by pid).
+    pub fn lock(path: &Path) -> anyhow::Result<DataDir> {
+        std::fs::create_dir_all(path).with_context(|| format!("data directory {}", path.display()))?;
+        let file_path = path.join("lock");
+        let open = File::options().create(true).truncate(false).read(true).write(true).open(&file_path);
+        let mut file = open.with_context(|| format!("lock file {}", file_path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid).ok();
+                bail!("data directory {} is used by process {}; stop it, or give --data-dir another directory", path.display(), pid.trim());
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("lock file {}", file_path.display()));
+            }
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(DataDir { _lock: file })
+    }
+}
+
+/// How long jobs may take to decide their last epoch when the process is told to stop.
+pub const DRAIN: Duration = Duration::from_secs(20);
+
+/// Drains an agent while its session can still report, then ends the session.
+pub async fn close_agent(agent: &Agent, session: JoinHandle<Result<(), weir_agent::error::Error>>) {
+    agent.shutdown(DRAIN).await;
+    match session.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the session of the agent ended"),
+        Err(error) => tracing::error!(%error, "the session of the agent panicked"),
+    }
+}
+
+/// Hub, embedded agent and engine over one data directory.
+pub struct Embedded {
+    /// The hub.
+    pub hub: Hub,
+    /// The engine that doors run statements on.
+    pub engine: Engine,
+    agent: Agent,
+    session: JoinHandle<Result<(), weir_agent::error::Error>>,
+}
+
+impl Embedded {
+    /// Opens the stores, starts shards and the session between agent and hub.
+    pub async fn open(data_dir: &Path, lease: Duration, node_token: Option<String>, shards: Option<usize>) -> anyhow::Result<Embedded> {
+        let hub = open_hub(data_dir, lease, node_token.clone()).await?;
+        let agent = Agent::open(AgentOptions {
+            agent: AgentId::new(EMBEDDED_AGENT).map_err(|fault| anyhow::anyhow!("{fault}"))?,
+            data_dir: data_dir.join("agent"),
+            address: "in process".to_owned(),
+            token: node_token,
+            shards,
+        })
+        .await?;
+        let session = tokio::spawn(weir_agent::session::run(agent.clone(), Arc::new(InProcess(hub.clone()))));
+        let engine = engine(&hub)?;
+        Ok(Embedded { hub, engine, agent, session })
+    }
+
+    /// Drains: intake stops, the last epoch is decided, connectors and stores close.
+    pub async fn close(self) {
+        close_agent(&self.agent, self.session).await;
+        self.hub.close().await;
+    }
+}
+
+/// Opens a hub's store under the data directory.
+pub async fn open_hub(data_dir: &Path, lease: Duration, node_token: Option<String>) -> anyhow::Result<Hub> {
+    Ok(Hub::open(HubOptions { data_dir: data_dir.join("hub"), lease, agent_token: node_token }).await?)
+}
+
+/// The engine over a hub.
+pub fn engine(hub: &Hub) -> anyhow::Result<Engine> {
+    Ok(Engine::new(hub.clone(), Arc::new(HubReads(hub.clone())), weir_agent::connector::cards())?)
+}
