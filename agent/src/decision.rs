@@ -61,10 +61,9 @@ fn storage(store: &Path, source: impl Into<redb::Error>) -> Error {
 
 fn open_database(path: &Path) -> Result<Database, Error> {
     Database::create(path).map_err(|e| match e {
-        DatabaseError::DatabaseAlreadyOpen => Error::new(
-            Class::User,
-            format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()),
-        ),
+        DatabaseError::DatabaseAlreadyOpen => {
+            Error::new(Class::User, format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()))
+        }
         other => storage(path, other),
     })
 }
@@ -73,9 +72,7 @@ impl Store {
     /// Runs `read` on a snapshot of the decided state.
     fn read<T>(&self, read: impl FnOnce(&redb::ReadTransaction) -> Result<T, Error>) -> Result<T, Error> {
         let guard = self.db.read();
-        let db = guard
-            .as_ref()
-            .ok_or_else(|| Error::new(Class::Retry, format!("decision store {} is not open after a failed write", self.path.display())))?;
+        let db = guard.as_ref().ok_or_else(|| Error::new(Class::Retry, format!("decision store {} is not open after a failed write", self.path.display())))?;
         let transaction = db.begin_read().map_err(|e| storage(&self.path, e))?;
         read(&transaction)
     }
@@ -106,10 +103,7 @@ impl Store {
                     id.ok_or_else(|| Error::new(Class::Corrupt, format!("decision store {} has no store id", self.path.display())))?
                 }
                 Some(_) => {
-                    let message = format!(
-                        "decision store {} was written by another version of weir; start that one, or use another --data-dir",
-                        self.path.display()
-                    );
+                    let message = format!("decision store {} was written by another version of weir; start that one, or use another --data-dir", self.path.display());
                     return Err(Error::new(Class::Corrupt, message));
                 }
             }

@@ -88,17 +88,7 @@ impl Looked {
 impl Gauge {
     /// Of these chains.
     pub fn of(chains: Vec<Arc<ChainMetrics>>) -> Self {
-        let looked = |metrics| Looked {
-            metrics,
-            busy_ns: 0,
-            blocked_ns: 0,
-            busy_pct: 0.0,
-            blocked_pct: 0.0,
-            skipped: 0,
-            invalid: 0,
-            late: 0,
-            evicted: 0,
-        };
+        let looked = |metrics| Looked { metrics, busy_ns: 0, blocked_ns: 0, busy_pct: 0.0, blocked_pct: 0.0, skipped: 0, invalid: 0, late: 0, evicted: 0 };
         Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0 }
     }
 
@@ -187,11 +177,7 @@ impl ProcessGauge {
         self.looked = Some((now, ticks));
         let machine = kilobytes(&text("/proc/meminfo"), "MemTotal:").unwrap_or(0);
         let limit = text("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
-        Load {
-            cpu_pct,
-            memory_used_bytes: kilobytes(&text("/proc/self/status"), "VmRSS:").unwrap_or(0),
-            memory_total_bytes: machine.min(limit),
-        }
+        Load { cpu_pct, memory_used_bytes: kilobytes(&text("/proc/self/status"), "VmRSS:").unwrap_or(0), memory_total_bytes: machine.min(limit) }
     }
 }
 

@@ -50,9 +50,7 @@ fn open_decided(decisions: &Decisions, dirs: &JobDirs, request: &ReadRequest) ->
                     stale = Some(file);
                     break;
                 }
-                Err(error) => {
-                    return Err(Error::because(Class::Retry, format!("result file {}", dirs.results.join(&file.name).display()), error));
-                }
+                Err(error) => return Err(Error::because(Class::Retry, format!("result file {}", dirs.results.join(&file.name).display()), error)),
             }
         }
         match stale {
@@ -82,12 +80,7 @@ impl Chunks {
     }
 }
 
-fn answer(
-    files: Vec<(ResultFile, File)>,
-    schema: &SchemaRef,
-    limit: Option<u64>,
-    chunks: mpsc::Sender<Result<Bytes, String>>,
-) -> Result<(), Error> {
+fn answer(files: Vec<(ResultFile, File)>, schema: &SchemaRef, limit: Option<u64>, chunks: mpsc::Sender<Result<Bytes, String>>) -> Result<(), Error> {
     let what = |e| Error::because(Class::Bug, "result rows cannot be written as Arrow IPC", e);
     let mut out = Chunks { writer: StreamWriter::try_new(Vec::new(), schema).map_err(what)?, chunks };
     if !out.flush() {

@@ -77,8 +77,7 @@ impl Evaluator {
         let context = SimplifyContext::builder().with_schema(Arc::new(schema.clone())).build();
         let coerced = ExprSimplifier::new(context).coerce(logical, &schema).map_err(fault)?;
         let hidden = coerced.column_refs().iter().any(|column| column.name == META_TIMESTAMP || column.name == NOW);
-        let physical =
-            create_physical_expr(&coerced, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(fault)?;
+        let physical = create_physical_expr(&coerced, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(fault)?;
         let expr = checked(physical).map_err(fault)?;
         Ok(Evaluator { operator: operator.clone(), text, form: Form::Physical { expr, hidden }, ty })
     }

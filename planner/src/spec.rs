@@ -293,9 +293,7 @@ impl TryFrom<OperatorText> for Operator {
             "join" => OperatorKind::Join(typed(&text)?),
             "union" => bare(OperatorKind::Union)?,
             "sink" => bare(OperatorKind::Sink)?,
-            other => {
-                return Err(format!("kind '{other}' of operator '{}' is not known: use source, map, window, join, union or sink", text.id));
-            }
+            other => return Err(format!("kind '{other}' of operator '{}' is not known: use source, map, window, join, union or sink", text.id)),
         };
         Ok(Operator { id: text.id, parallelism: text.parallelism, kind })
     }

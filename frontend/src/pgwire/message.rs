@@ -42,30 +42,11 @@ pub(super) enum Target {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frontend {
     Query(String),
-    Parse {
-        name: String,
-        query: String,
-        types: Vec<u32>,
-    },
-    Bind {
-        portal: String,
-        statement: String,
-        formats: Vec<i16>,
-        values: Vec<Option<Bytes>>,
-        result_formats: Vec<i16>,
-    },
-    Describe {
-        target: Target,
-        name: String,
-    },
-    Execute {
-        portal: String,
-        rows_max: i32,
-    },
-    Close {
-        target: Target,
-        name: String,
-    },
+    Parse { name: String, query: String, types: Vec<u32> },
+    Bind { portal: String, statement: String, formats: Vec<i16>, values: Vec<Option<Bytes>>, result_formats: Vec<i16> },
+    Describe { target: Target, name: String },
+    Execute { portal: String, rows_max: i32 },
+    Close { target: Target, name: String },
     Sync,
     Flush,
     Terminate,
@@ -257,11 +238,8 @@ impl Reader {
 
 /// The answer to a message that is too long to be held.
 pub(super) fn too_long(bytes: usize) -> Error {
-    Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes is too long")).with_hint(format!(
-        "a query may have {} MiB, a message with its parameters {} MiB",
-        QUERY_BYTES_MAX >> 20,
-        MESSAGE_BYTES_MAX >> 20
-    ))
+    Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes is too long"))
+        .with_hint(format!("a query may have {} MiB, a message with its parameters {} MiB", QUERY_BYTES_MAX >> 20, MESSAGE_BYTES_MAX >> 20))
 }
 
 /// How the session stands, for ReadyForQuery.

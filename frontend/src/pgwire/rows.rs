@@ -49,13 +49,7 @@ pub(super) enum Sent {
 
 impl Running {
     /// A query that has started. `formats` as in [`super::value::is_binary`].
-    pub fn new(
-        schema: SchemaRef,
-        stream: SendableRecordBatchStream,
-        tag: Option<&'static str>,
-        formats: Vec<i16>,
-        text: Arc<str>,
-    ) -> Running {
+    pub fn new(schema: SchemaRef, stream: SendableRecordBatchStream, tag: Option<&'static str>, formats: Vec<i16>, text: Arc<str>) -> Running {
         Running { schema, stream, formats, text, current: None, tag }
     }
 

@@ -324,10 +324,7 @@ impl<E: Answers> Session<E> {
         if may_run {
             return Ok(());
         }
-        Err(Stop::Failed(
-            Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
-                .with_hint("ROLLBACK ends it"),
-        ))
+        Err(Stop::Failed(Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block").with_hint("ROLLBACK ends it")))
     }
 
     async fn local(&mut self, local: Local, formats: Vec<i16>, text: &Arc<str>) -> Result<Option<Running>, Stop> {
@@ -340,9 +337,7 @@ impl<E: Answers> Session<E> {
                         Outcome::Rows { schema, stream, tag } => {
                             Running::new(schema, stream, tag, Vec::new(), Arc::clone(text)).copy(&mut self.writer, &copy.format).await
                         }
-                        Outcome::Done { .. } => {
-                            Err(Stop::Failed(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "COPY takes a query that gives rows")))
-                        }
+                        Outcome::Done { .. } => Err(Stop::Failed(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "COPY takes a query that gives rows"))),
                     }
                 };
                 let count = interruptible(&mut self.reader, &mut self.control, work).await?;

@@ -80,7 +80,10 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
         out.hint = Some("this is a fault of Weir: please report it with the statement".to_owned());
     }
     if let (DataFusionError::ResourcesExhausted(_), None) = (root, &out.hint) {
-        out.hint = Some(format!("queries share {} MiB: filter or aggregate more, or drop ORDER BY", super::MEMORY_BYTES_MAX >> 20));
+        out.hint = Some(format!(
+            "queries share {} MiB: filter or aggregate more, or drop ORDER BY",
+            super::MEMORY_BYTES_MAX >> 20
+        ));
     }
     out
 }
@@ -135,7 +138,9 @@ fn tidy(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
         // "NOT cannot be …" keeps its capitals.
-        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            first.to_lowercase().chain(chars).collect()
+        }
         _ => text.to_owned(),
     }
 }

@@ -222,11 +222,7 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
     add(
         "pg_get_userbyid",
         DataType::Utf8,
-        Arc::new(move |args| {
-            Ok(ScalarValue::Utf8(
-                number(args, 0)?.map(|oid| if oid == pg_catalog::OWNER_OID { user.clone() } else { format!("unknown (OID={oid})") }),
-            ))
-        }),
+        Arc::new(move |args| Ok(ScalarValue::Utf8(number(args, 0)?.map(|oid| if oid == pg_catalog::OWNER_OID { user.clone() } else { format!("unknown (OID={oid})") })))),
     );
     add(
         "format_type",
@@ -236,8 +232,16 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
             Ok(ScalarValue::Utf8(number(args, 0)?.map(|oid| types::format(oid, modifier).unwrap_or_else(|| "???".to_owned()))))
         }),
     );
-    add("quote_ident", DataType::Utf8, Arc::new(|args| Ok(ScalarValue::Utf8(string(args, 0).map(|name| quote_ident(&name))))));
-    add("pg_size_pretty", DataType::Utf8, Arc::new(|args| Ok(ScalarValue::Utf8(number(args, 0)?.map(size_pretty)))));
+    add(
+        "quote_ident",
+        DataType::Utf8,
+        Arc::new(|args| Ok(ScalarValue::Utf8(string(args, 0).map(|name| quote_ident(&name))))),
+    );
+    add(
+        "pg_size_pretty",
+        DataType::Utf8,
+        Arc::new(|args| Ok(ScalarValue::Utf8(number(args, 0)?.map(size_pretty)))),
+    );
     let name_of = |relation: &scope::Relation| {
         let name = quote_ident(&relation.name);
         if on_path(&relation) { name } else { format!("{}.{name}", relation.schema) }
@@ -247,10 +251,7 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
         NAME_OF,
         DataType::Utf8,
         Arc::new(move |args| {
-            Ok(ScalarValue::Utf8(
-                number(args, 0)?
-                    .map(|oid| names.get(&oid).cloned().unwrap_or_else(|| if oid == 0 { "-".to_owned() } else { oid.to_string() })),
-            ))
+            Ok(ScalarValue::Utf8(number(args, 0)?.map(|oid| names.get(&oid).cloned().unwrap_or_else(|| if oid == 0 { "-".to_owned() } else { oid.to_string() }))))
         }),
     );
     let schemas: HashMap<i64, &str> = super::catalog::SCHEMAS.iter().map(|name| (pg_catalog::namespace_oid(name), *name)).collect();
@@ -335,11 +336,7 @@ fn string(args: &[ScalarValue], i: usize) -> Option<String> {
 /// A name as it must be written in SQL.
 pub(super) fn quote_ident(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain && name.chars().next().is_some_and(|c| !c.is_ascii_digit()) {
-        name.to_owned()
-    } else {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    }
+    if plain && name.chars().next().is_some_and(|c| !c.is_ascii_digit()) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 fn size_pretty(bytes: i64) -> String {

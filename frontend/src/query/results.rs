@@ -93,13 +93,8 @@ impl PartitionStream for ResultTable {
 }
 
 fn unreadable(job: &JobId, text: &str) -> DataFusionError {
-    let error = crate::error::Error::new(
-        crate::error::sqlstate::OBJECT_NOT_IN_STATE,
-        format!("the result table of job '{job}' cannot be read now"),
-    );
-    DataFusionError::External(Box::new(
-        error.with_detail(text).with_hint("SELECT id, state, last_error FROM weir.jobs says how the job stands"),
-    ))
+    let error = crate::error::Error::new(crate::error::sqlstate::OBJECT_NOT_IN_STATE, format!("the result table of job '{job}' cannot be read now"));
+    DataFusionError::External(Box::new(error.with_detail(text).with_hint("SELECT id, state, last_error FROM weir.jobs says how the job stands")))
 }
 
 struct Decoding {

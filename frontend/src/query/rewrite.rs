@@ -123,8 +123,7 @@ fn cast(expr: &mut Box<Expr>, ty: &mut DataType) -> Option<Expr> {
         return None;
     }
     let name = type_name(ty)?;
-    let is_text =
-        |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::Placeholder(_)));
+    let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::Placeholder(_)));
     match name.as_str() {
         "regclass" if is_text(expr) => Some(call(NUMBER_OF, vec![take(expr)])),
         // A number stays one under ::oid, and is printed as a name otherwise.
@@ -158,8 +157,8 @@ fn plain_type(ty: &DataType) -> Option<DataType> {
         "bool" | "boolean" => DataType::Boolean,
         "float8" => DataType::DoublePrecision,
         "float4" => DataType::Real,
-        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "regproc" | "regprocedure" | "regoper" | "json" | "jsonb"
-        | "uuid" | "unknown" => DataType::Text,
+        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "regproc" | "regprocedure" | "regoper" | "json" | "jsonb" | "uuid"
+        | "unknown" => DataType::Text,
         _ => return None,
     })
 }
@@ -293,7 +292,13 @@ fn make_empty(query: &mut Query, items: Vec<SelectItem>) {
             SelectItem::ExprWithAlias { alias, .. } => alias,
             _ => Ident::with_quote('"', format!("__empty_{i}")),
         };
-        let text = Expr::Cast { kind: CastKind::Cast, expr: Box::new(null()), data_type: DataType::Text, array: false, format: None };
+        let text = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(null()),
+            data_type: DataType::Text,
+            array: false,
+            format: None,
+        };
         SelectItem::ExprWithAlias { expr: text, alias }
     };
     body.projection = items.into_iter().enumerate().map(column).collect();

@@ -381,8 +381,13 @@ fn agents(scope: &Scope) -> Vec<Vec<Cell>> {
     scope.agents().into_iter().map(row).collect()
 }
 
-const CONNECTORS: Columns =
-    &[("connector", Kind::Text), ("role", Kind::Text), ("option", Kind::Text), ("type", Kind::Text), ("default_value", Kind::Text)];
+const CONNECTORS: Columns = &[
+    ("connector", Kind::Text),
+    ("role", Kind::Text),
+    ("option", Kind::Text),
+    ("type", Kind::Text),
+    ("default_value", Kind::Text),
+];
 
 /// One row for each option; one with NULLs for a connector without any.
 fn connectors(scope: &Scope) -> Vec<Vec<Cell>> {

@@ -75,10 +75,7 @@ impl SourceHead {
         Ok(SourceHead {
             id: id.clone(),
             source,
-            budget: Budget {
-                rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX),
-                bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX),
-            },
+            budget: Budget { rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX), bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX) },
             schema: Arc::new(output.to_arrow()),
             timing,
             idle_timeout_ns: idle_timeout_ms.saturating_mul(1_000_000),
@@ -143,13 +140,7 @@ impl SourceHead {
     }
 
     /// The next envelope; polls only when `may_read`, and then clears it.
-    pub fn next(
-        &mut self,
-        may_read: &mut bool,
-        clock: &dyn Clock,
-        metrics: &ChainMetrics,
-        changed: &mut bool,
-    ) -> Result<Option<Envelope>, Error> {
+    pub fn next(&mut self, may_read: &mut bool, clock: &dyn Clock, metrics: &ChainMetrics, changed: &mut bool) -> Result<Option<Envelope>, Error> {
         if let Some(envelope) = self.out.pop_front() {
             return Ok(Some(envelope));
         }

@@ -61,18 +61,12 @@ impl<E: Answers> Session<E> {
         } else if self.statements.contains_key(&name) {
             return fail(Error::new("42P05", format!("prepared statement '{name}' already exists")));
         } else if self.statements.len() >= STATEMENTS_MAX {
-            return fail(
-                Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a session may have {STATEMENTS_MAX} prepared statements"))
-                    .with_hint("DEALLOCATE some"),
-            );
+            return fail(Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a session may have {STATEMENTS_MAX} prepared statements")).with_hint("DEALLOCATE some"));
         }
         let mut statements = self.engine.parse(&query).map_err(Stop::Failed)?;
         let statement = statements.pop();
         if !statements.is_empty() {
-            return fail(
-                Error::new(sqlstate::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement")
-                    .with_hint("send one statement at a time"),
-            );
+            return fail(Error::new(sqlstate::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement").with_hint("send one statement at a time"));
         }
         let hints: Vec<Option<DataType>> = oids.iter().map(|oid| types::to_arrow(*oid)).collect();
         let described = match &statement {

@@ -160,10 +160,7 @@ pub(super) const TABLES: &[(&str, Columns)] = &[
     ("pg_shdescription", &[("objoid", Kind::Int), ("classoid", Kind::Int), ("description", Kind::Text)]),
     ("pg_statistic_ext", &[("oid", Kind::Int), ("stxrelid", Kind::Int), ("stxname", Kind::Text)]),
     ("pg_subscription", &[("oid", Kind::Int), ("subname", Kind::Text)]),
-    (
-        "pg_trigger",
-        &[("oid", Kind::Int), ("tgrelid", Kind::Int), ("tgname", Kind::Text), ("tgisinternal", Kind::Bool), ("tgenabled", Kind::Text)],
-    ),
+    ("pg_trigger", &[("oid", Kind::Int), ("tgrelid", Kind::Int), ("tgname", Kind::Text), ("tgisinternal", Kind::Bool), ("tgenabled", Kind::Text)]),
     ("pg_ts_config", OBJECT),
     ("pg_ts_dict", OBJECT),
     ("pg_ts_parser", OBJECT),

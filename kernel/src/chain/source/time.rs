@@ -50,8 +50,7 @@ impl Timing {
             DataType::Timestamp(ArrowUnit::Microsecond, _) => TimeUnit::Microsecond,
             DataType::Timestamp(ArrowUnit::Nanosecond, _) => TimeUnit::Nanosecond,
             other => {
-                let message =
-                    format!("source '{operator}': column '{}' of type {other} cannot be event time: use BIGINT or TIMESTAMP", work.column);
+                let message = format!("source '{operator}': column '{}' of type {other} cannot be event time: use BIGINT or TIMESTAMP", work.column);
                 return Err(Error::new(Class::User, message));
             }
         };
@@ -125,8 +124,7 @@ impl Timing {
         }
         let convert = |value: &i64| {
             self.unit.to_millis(*value).ok_or_else(|| {
-                let message =
-                    format!("source '{}': {value} of column '{}' is out of range for event time in milliseconds", self.operator, self.name);
+                let message = format!("source '{}': {value} of column '{}' is out of range for event time in milliseconds", self.operator, self.name);
                 Error::new(Class::User, message)
             })
         };

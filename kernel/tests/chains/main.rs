@@ -1,0 +1,7 @@
+//! Whole graphs, stepped in one thread, against a naive recomputation.
+
+mod plans;
+mod recovery;
+mod times;
+mod windows;
+mod world;
