@@ -1,0 +1,189 @@
+//! Expression texts of a spec to typed expressions, each against its operator's input (PLAN-1).
+//! SQL and YAML come together here: both doors' specs get their bound forms from this one place.
+
+use super::convert::Converter;
+use super::cursor::{Cursor, syntax};
+use super::fault::planning;
+use super::limit;
+use super::place::Places;
+use super::refuse;
+use super::scope::{Scope, parser_options};
+use crate::error::{Error, sqlstate};
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{Column, DFSchema};
+use datafusion::logical_expr::Expr as Df;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
+use datafusion::sql::planner::{PlannerContext, SqlToRel};
+use sqlparser::ast::{self, SelectItem};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use std::collections::BTreeMap;
+use weir_planner::check::check;
+use weir_planner::check::columns::{of_operator, united};
+use weir_planner::check::graph::Graph;
+use weir_planner::error::Fault;
+use weir_planner::expr::{Aggregate, Expr, Typed};
+use weir_planner::schema::{ColumnType, Schema};
+use weir_planner::spec::{Expression, Horizon, JobSpec, Map, OperatorKind, Projection, Source, Window};
+
+/// Binds every expression of a spec to its operator's input, in the order of the graph.
+///
+/// Errors: every expression that does not bind, each with its path. What lies behind one is
+/// passed over.
+pub fn bind_spec(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
+    let bound = limit::on_deep_stack(|| Ok(bind_all(spec)));
+    bound.unwrap_or_else(|error| Err(vec![Fault::new("internal", "", error.message)]))
+}
+
+fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
+    let Some(graph) = Graph::of(spec) else {
+        // Expressions have no input without a graph: the rules on graphs say what is wrong.
+        let faults: Vec<Fault> = check(spec, spec.horizon.unwrap_or(Horizon::Local)).into_iter().filter(|fault| fault.code != "unbound").collect();
+        return if faults.is_empty() { Err(vec![Fault::new("graph", "edges", "the edges do not make a graph")]) } else { Err(faults) };
+    };
+    let sources: BTreeMap<_, Source> = spec.sources.iter().map(|source| (source.operator_id.clone(), source.clone())).collect();
+    let mut faults = Vec::new();
+    let mut outputs: Vec<Option<Schema>> = vec![None; spec.operators.len()];
+    for &at in &graph.order {
+        let inputs: Option<Vec<&Schema>> = graph.producers(at).map(|from| outputs.get(from).and_then(Option::as_ref)).collect();
+        let Some(inputs) = inputs else { continue };
+        let Ok(input) = united(&inputs) else { continue };
+        let Some(operator) = spec.operators.get_mut(at) else { continue };
+        let path = format!("operators[{at}].config");
+        let before = faults.len();
+        match &mut operator.kind {
+            OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
+            OperatorKind::Map(map) => bind_map(map, &input, &path, &mut faults),
+            OperatorKind::Window(window) => bind_window(window, &input, &path, &mut faults),
+        }
+        if faults.len() == before {
+            let output = of_operator(&operator.kind, sources.get(&operator.id), &input);
+            if let Some(slot) = outputs.get_mut(at) {
+                *slot = output.filter(|schema| !schema.0.is_empty());
+            }
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+fn bind_map(map: &mut Map, input: &Schema, path: &str, faults: &mut Vec<Fault>) {
+    if let Some(filter) = &mut map.filter {
+        bind(filter, format!("{path}.filter"), faults, |text| condition(text, input));
+    }
+    for (at, project) in map.project.iter_mut().enumerate() {
+        bind(project, format!("{path}.project[{at}]"), faults, |text| projection(text, input));
+    }
+}
+
+fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec<Fault>) {
+    for (at, aggregate) in window.aggregates.iter_mut().enumerate() {
+        let filter = aggregate.filter.clone();
+        bind(&mut aggregate.expr, format!("{path}.aggregates[{at}].expr"), faults, |text| {
+            let mut call = self::aggregate(text, input)?;
+            if let Some(filter) = &filter {
+                if call.filter.is_some() {
+                    return Err(Error::new(sqlstate::SYNTAX_ERROR, "an aggregate has both FILTER (WHERE …) and filter").with_hint("leave one of them out"));
+                }
+                call.filter = Some(condition(filter, input)?.expr);
+            }
+            Ok(call)
+        });
+    }
+    if window.having.is_some() {
+        let output = of_operator(&OperatorKind::Window(window.clone()), None, input);
+        if let (Some(having), Some(output)) = (&mut window.having, output) {
+            bind(having, format!("{path}.having"), faults, |text| condition(text, &output));
+        }
+    }
+}
+
+fn bind<T: Clone>(expression: &mut Expression<T>, path: String, faults: &mut Vec<Fault>, bind: impl FnOnce(&str) -> Result<T, Error>) {
+    match bind(&expression.sql) {
+        Ok(bound) => expression.bound = Some(Box::new(bound)),
+        Err(error) => {
+            let fault = Fault::new("expression", path, format!("in '{}': {}", expression.sql.escape_debug(), error.message));
+            faults.push(error.hint.into_iter().fold(fault, |fault, hint| fault.with_hint(hint)));
+        }
+    }
+}
+
+/// A scalar expression over the columns of `input`.
+///
+/// Errors: as Postgres would say them, with the place in `text`.
+pub(crate) fn scalar(text: &str, input: &Schema) -> Result<Typed, Error> {
+    let (places, expr) = parse(text, Parser::parse_expr)?;
+    let df = plan(expr, input, &places)?;
+    converted(input, |converter| converter.typed(&df))
+}
+
+/// A scalar expression that gives BOOLEAN.
+pub(crate) fn condition(text: &str, input: &Schema) -> Result<Typed, Error> {
+    let typed = scalar(text, input)?;
+    if typed.ty == ColumnType::Boolean {
+        return Ok(typed);
+    }
+    Err(Error::new(sqlstate::DATATYPE_MISMATCH, format!("a condition gives BOOLEAN, this gives {}", typed.ty)).with_hint("write a comparison").at(1))
+}
+
+/// `expr AS name`, or a column that keeps its name.
+pub(crate) fn projection(text: &str, input: &Schema) -> Result<Projection, Error> {
+    let (places, item) = parse(text, |parser| parser.parse_select_item())?;
+    let (expr, name) = match item {
+        SelectItem::ExprWithAlias { expr, alias } => {
+            let name = if alias.quote_style.is_some() { alias.value } else { alias.value.to_lowercase() };
+            (expr, Some(name))
+        }
+        SelectItem::UnnamedExpr(expr) => (expr, None),
+        _ => return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection is 'expr AS name' or a column").at(1)),
+    };
+    let df = plan(expr, input, &places)?;
+    let value = converted(input, |converter| converter.typed(&df))?;
+    let name = match (name, &value.expr) {
+        (Some(name), _) => name,
+        (None, Expr::Column(column)) => column.clone(),
+        (None, _) => return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection that is not a column needs a name").with_hint("write 'expr AS name'").at(1)),
+    };
+    Ok(Projection { name, value })
+}
+
+/// `count(*)`, `sum(price) FILTER (WHERE …)`.
+pub(crate) fn aggregate(text: &str, input: &Schema) -> Result<Aggregate, Error> {
+    let (places, expr) = parse(text, Parser::parse_expr)?;
+    let df = plan(expr, input, &places)?;
+    converted(input, |converter| converter.aggregate(&df))
+}
+
+fn parse<T>(text: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>) -> Result<(Places, T), Error> {
+    limit::text(text)?;
+    let places = Places::new(text);
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|error| {
+        let position = places.offset(error.location).unwrap_or(1);
+        syntax(&ParserError::TokenizerError(error.message), &places, position)
+    })?;
+    let tokens: Vec<TokenWithSpan> = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF)).collect();
+    limit::depth(&tokens, &places)?;
+    let parsed = Cursor::new(&tokens, &places).parse(&tokens, parse)?;
+    Ok((places, parsed))
+}
+
+fn df_schema(input: &Schema) -> Result<DFSchema, Error> {
+    DFSchema::try_from(input.to_arrow()).map_err(|error| Error::new(sqlstate::INTERNAL_ERROR, super::fault::plain(&error)))
+}
+
+/// Plans one expression over unqualified columns, with coercions made explicit.
+fn plan(expr: ast::Expr, input: &Schema, places: &Places) -> Result<Df, Error> {
+    refuse::check_expression(&expr, places)?;
+    let schema = df_schema(input)?;
+    let scope = Scope::empty();
+    let planner = SqlToRel::new_with_options(&scope, parser_options());
+    let planned = planner.sql_to_expr(expr, &schema, &mut PlannerContext::new());
+    let coerced = planned.and_then(|df| df.rewrite(&mut TypeCoercionRewriter::new(&schema)));
+    Ok(coerced.map_err(|error| planning(&error, places, 1))?.data)
+}
+
+fn converted<T>(input: &Schema, convert: impl FnOnce(&Converter<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    let schema = df_schema(input)?;
+    let column = |column: &Column| Ok(Expr::Column(column.name.clone()));
+    convert(&Converter { schema: &schema, column: &column }).map_err(|error| if error.position.is_none() { error.at(1) } else { error })
+}

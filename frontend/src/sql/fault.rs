@@ -1,0 +1,90 @@
+//! DataFusion's planning errors as Postgres errors with a place.
+
+use super::functions::nearest;
+use super::place::Places;
+use super::window::Placed;
+use crate::error::{Error, sqlstate};
+use datafusion::common::{DataFusionError, SchemaError, Span};
+use sqlparser::tokenizer::Location;
+
+/// The error that a planning failure is for the user; `fallback` is the place when it has none.
+pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize) -> Error {
+    let place = |span: Option<&Span>| span.and_then(|span| places.offset(location(span)));
+    let diagnosed = place(error.diagnostic().and_then(|diagnostic| diagnostic.span.as_ref()));
+    match error.find_root() {
+        DataFusionError::External(inner) => match inner.downcast_ref::<Placed>() {
+            Some(placed) => {
+                let position = placed.error.position.or_else(|| places.start(placed.span)).unwrap_or(fallback);
+                placed.error.clone().at(position)
+            }
+            None => Error::new(sqlstate::INTERNAL_ERROR, inner.to_string()).at(fallback),
+        },
+        DataFusionError::SchemaError(inner, _) => match &**inner {
+            SchemaError::FieldNotFound { field, valid_fields } => {
+                let known: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
+                let error = Error::new(sqlstate::UNDEFINED_COLUMN, format!("column '{}' does not exist", field.flat_name()));
+                let position = place(field.spans().first().as_ref()).or(diagnosed).unwrap_or(fallback);
+                let error = match nearest(&field.name, known.iter().copied()) {
+                    Some(near) => error.with_hint(format!("did you mean '{near}'?")),
+                    None if known.is_empty() => error,
+                    None => error.with_hint(format!("columns here: {}", known.join(", "))),
+                };
+                error.at(position)
+            }
+            SchemaError::AmbiguousReference { field } => {
+                let position = place(field.spans().first().as_ref()).or(diagnosed).unwrap_or(fallback);
+                Error::new(sqlstate::AMBIGUOUS_COLUMN, format!("column '{}' is ambiguous", field.name)).at(position)
+            }
+            SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+                Error::new("42701", format!("column '{name}' appears twice")).with_hint("give one of them another name with AS").at(diagnosed.unwrap_or(fallback))
+            }
+        },
+        DataFusionError::NotImplemented(message) => {
+            Error::new(sqlstate::FEATURE_NOT_SUPPORTED, lowered(message)).at(diagnosed.unwrap_or(fallback))
+        }
+        root => {
+            let message = plain(root);
+            let (code, hint) = kind(&message);
+            let error = Error::new(code, message).at(diagnosed.unwrap_or(fallback));
+            hint.into_iter().fold(error, |error, hint| error.with_hint(hint))
+        }
+    }
+}
+
+/// What a planner's message is about.
+fn kind(message: &str) -> (&'static str, Option<&'static str>) {
+    if message.contains("must appear in the GROUP BY clause") || message.contains("must be in GROUP BY") {
+        (sqlstate::GROUPING_ERROR, Some("add the column to GROUP BY, or aggregate it"))
+    } else if message.contains("unique expression names") {
+        ("42701", Some("give one of them another name with AS"))
+    } else if message.contains("No function matches") || message.contains("No suitable") {
+        (sqlstate::UNDEFINED_FUNCTION, Some("cast the arguments to types that the function takes"))
+    } else {
+        (sqlstate::DATATYPE_MISMATCH, None)
+    }
+}
+
+/// A message without DataFusion's prefixes and without backtraces.
+pub(crate) fn plain(error: &DataFusionError) -> String {
+    let text = error.find_root().strip_backtrace();
+    let text = ["Error during planning: ", "Execution error: ", "Schema error: ", "Arrow error: ", "type_coercion", "Internal error: "]
+        .iter()
+        .fold(text.as_str(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text));
+    lowered(text.split("\nThis issue was likely caused by a bug").next().unwrap_or(text))
+}
+
+/// A message as ours begin: in lower case, unless it begins with a name in capitals.
+fn lowered(text: &str) -> String {
+    let text = text.trim().trim_end_matches('.');
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            format!("{}{}", first.to_lowercase(), text.get(first.len_utf8()..).unwrap_or_default())
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn location(span: &Span) -> Location {
+    Location { line: span.start.line, column: span.start.column }
+}
