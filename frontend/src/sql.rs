@@ -4,11 +4,36 @@
 //! place in the text; `Engine::run` does what one asks for. A SELECT over tables goes to
 //! [`crate::query`]; `CREATE JOB` is lowered to a JobSpec and handed to the hub.
 
-use crate::error::Error;
+mod bind;
+mod convert;
+mod cursor;
+mod ddl;
+mod duration;
+mod explain;
+mod fault;
+mod functions;
+mod limit;
+mod lower;
+mod parse;
+mod place;
+mod refuse;
+mod scope;
+mod show;
+mod statement;
+mod sugar;
+mod verb;
+mod window;
+
+pub use bind::bind_spec;
+
+use crate::error::{Error, sqlstate};
 use crate::query::{Queries, Reads, SessionFacts};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
+use place::Places;
+use sqlparser::ast;
+use statement::Body;
 use std::sync::Arc;
 use weir_hub::Hub;
 use weir_planner::connector::ConnectorCard;
@@ -60,25 +85,31 @@ pub struct Described {
 ///
 /// Errors: `42601` with the position.
 pub fn parse(text: &str) -> Result<Vec<Statement>, Error> {
-    let _ = text;
-    Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet"))
+    let (places, bodies) = parse::statements(text)?;
+    let places = Arc::new(places);
+    Ok(bodies.into_iter().map(|body| Statement { places: Arc::clone(&places), body: Arc::new(body) }).collect())
 }
 
 /// One parsed statement with the text that it came from, so that errors can point into it.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    text: Arc<str>,
+    places: Arc<Places>,
+    body: Arc<Body>,
 }
 
 impl Statement {
     /// The whole text that was parsed.
     pub fn text(&self) -> &str {
-        &self.text
+        self.places.text()
     }
 
     /// The statement when it is one of plain Postgres, such as SELECT, SET or BEGIN; `None` for Weir's own.
-    pub fn postgres(&self) -> Option<&sqlparser::ast::Statement> {
-        None
+    pub fn postgres(&self) -> Option<&ast::Statement> {
+        match &*self.body {
+            Body::Postgres(statement) => Some(statement),
+            Body::CreateSource(_) | Body::CreateSink(_) | Body::CreateJob(_) | Body::Explain { .. } | Body::AlterJob { .. } => None,
+            Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } => None,
+        }
     }
 }
 
@@ -101,14 +132,59 @@ impl Engine {
     ///
     /// Cancel: safe to drop; a verb that the hub has taken is not undone.
     pub fn run<'a>(&'a self, statement: &'a Statement, parameters: &'a [Parameter]) -> BoxFuture<'a, Result<Outcome, Error>> {
-        let _ = (statement, parameters);
-        Box::pin(async { Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet")) })
+        Box::pin(async move {
+            let places = &statement.places;
+            if !parameters.is_empty() && statement.postgres().is_none() {
+                return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "this statement takes no parameters").with_hint("write the values into it"));
+            }
+            match &*statement.body {
+                Body::CreateSource(create) => verb::create_source(self, create, places).await,
+                Body::CreateSink(create) => verb::create_sink(self, create).await,
+                Body::CreateJob(create) => verb::create_job(self, create, places).await,
+                Body::Explain { format, job } => verb::explain(self, *format, job, places).await,
+                Body::AlterJob { job, change } => verb::alter_job(self, job, *change).await,
+                Body::Drop { kind, name, if_exists, cascade } => verb::drop_object(self, *kind, name, *if_exists, *cascade).await,
+                Body::Show(show) => show::show(self, show).await,
+                Body::Describe(name) => show::describe(self, name),
+                Body::Wait { job, until, timeout } => verb::wait(self, job, *until, *timeout).await,
+                Body::Postgres(inner) => match accepted(inner) {
+                    Some(tag) => Ok(Outcome::Done { tag: tag.to_owned(), notices: Vec::new() }),
+                    None => self.queries.run(inner, places.text(), parameters).await,
+                },
+            }
+        })
     }
 
     /// What a statement takes and gives, without running it. `hints` are the types that the
     /// client gave for `$1`, `$2`, …, which go over inferred ones.
     pub fn describe<'a>(&'a self, statement: &'a Statement, hints: &'a [Option<DataType>]) -> BoxFuture<'a, Result<Described, Error>> {
-        let _ = (statement, hints);
-        Box::pin(async { Err(Error::new(crate::error::sqlstate::INTERNAL_ERROR, "not built yet")) })
+        Box::pin(async move {
+            let columns = match &*statement.body {
+                Body::CreateSource(_) | Body::CreateSink(_) | Body::CreateJob(_) | Body::AlterJob { .. } | Body::Drop { .. } | Body::Wait { .. } => None,
+                Body::Explain { .. } => Some(show::explained_columns()),
+                Body::Show(show) => Some(show::describe_show(self, show).await?),
+                Body::Describe(_) => Some(show::described_columns()),
+                Body::Postgres(inner) if accepted(inner).is_some() => None,
+                Body::Postgres(inner) => return self.queries.describe(inner, statement.places.text(), hints).await,
+            };
+            Ok(Described { parameters: Vec::new(), columns })
+        })
+    }
+}
+
+/// The tag of a statement that is accepted and has no effect: every statement is its own
+/// transaction, and a door without sessions keeps no settings.
+fn accepted(statement: &ast::Statement) -> Option<&'static str> {
+    match statement {
+        ast::Statement::StartTransaction { .. } => Some("BEGIN"),
+        ast::Statement::Commit { .. } => Some("COMMIT"),
+        ast::Statement::Rollback { .. } => Some("ROLLBACK"),
+        ast::Statement::Savepoint { .. } => Some("SAVEPOINT"),
+        ast::Statement::ReleaseSavepoint { .. } => Some("RELEASE"),
+        ast::Statement::Set(_) => Some("SET"),
+        ast::Statement::Reset(_) => Some("RESET"),
+        ast::Statement::Discard { .. } => Some("DISCARD ALL"),
+        ast::Statement::Deallocate { .. } => Some("DEALLOCATE"),
+        _ => None,
     }
 }

@@ -12,6 +12,7 @@ pub use tree::BYTES_MAX;
 use crate::options::fit::{Fit, Path};
 use crate::options::node::{Node, Value};
 use crate::options::shape::JOB;
+use crate::sql::bind_spec;
 use std::collections::BTreeMap;
 use weir_planner::error::{Fault, Place};
 use weir_planner::spec::JobSpec;
@@ -63,11 +64,6 @@ impl Document {
         fault.path = format!("{}{joint}{}", origin.prefix, fault.path);
         fault
     }
-}
-
-/// Stands here until expressions can be bound: a spec with any fails its checks.
-fn bind_spec(_: &mut JobSpec) -> Result<(), Vec<Fault>> {
-    Ok(())
 }
 
 /// One job of a tree whose path in the document is `prefix`.

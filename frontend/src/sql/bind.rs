@@ -1,7 +1,7 @@
 //! Expression texts of a spec to typed expressions, each against its operator's input (PLAN-1).
 //! SQL and YAML come together here: both doors' specs get their bound forms from this one place.
 
-use super::convert::Converter;
+use super::convert::{Converter, folded, literal_type};
 use super::cursor::{Cursor, syntax};
 use super::fault::planning;
 use super::limit;
@@ -23,7 +23,7 @@ use weir_planner::check::check;
 use weir_planner::check::columns::{of_operator, united};
 use weir_planner::check::graph::Graph;
 use weir_planner::error::Fault;
-use weir_planner::expr::{Aggregate, Expr, Typed};
+use weir_planner::expr::{Aggregate, Expr, Literal, Typed};
 use weir_planner::schema::{ColumnType, Schema};
 use weir_planner::spec::{Expression, Horizon, JobSpec, Map, OperatorKind, Projection, Source, Window};
 
@@ -112,7 +112,7 @@ fn bind<T: Clone>(expression: &mut Expression<T>, path: String, faults: &mut Vec
 ///
 /// Errors: as Postgres would say them, with the place in `text`.
 pub(crate) fn scalar(text: &str, input: &Schema) -> Result<Typed, Error> {
-    let (places, expr) = parse(text, Parser::parse_expr)?;
+    let (places, expr) = parse(text, |parser| parser.parse_expr())?;
     let df = plan(expr, input, &places)?;
     converted(input, |converter| converter.typed(&df))
 }
@@ -149,7 +149,7 @@ pub(crate) fn projection(text: &str, input: &Schema) -> Result<Projection, Error
 
 /// `count(*)`, `sum(price) FILTER (WHERE …)`.
 pub(crate) fn aggregate(text: &str, input: &Schema) -> Result<Aggregate, Error> {
-    let (places, expr) = parse(text, Parser::parse_expr)?;
+    let (places, expr) = parse(text, |parser| parser.parse_expr())?;
     let df = plan(expr, input, &places)?;
     converted(input, |converter| converter.aggregate(&df))
 }
@@ -186,4 +186,25 @@ fn converted<T>(input: &Schema, convert: impl FnOnce(&Converter<'_>) -> Result<T
     let schema = df_schema(input)?;
     let column = |column: &Column| Ok(Expr::Column(column.name.clone()));
     convert(&Converter { schema: &schema, column: &column }).map_err(|error| if error.position.is_none() { error.at(1) } else { error })
+}
+
+/// A constant expression as a value of a column's type, cast as an INSERT would.
+///
+/// Errors: `42804` when it is not constant, `22P02` and `22003` when it does not fit.
+pub(crate) fn constant(expr: ast::Expr, ty: ColumnType, places: &Places) -> Result<Literal, Error> {
+    let empty = Schema::default();
+    let df = plan(expr, &empty, places)?;
+    let typed = converted(&empty, |converter| converter.typed(&df)).map_err(|error| Error { position: None, ..error })?;
+    let Expr::Literal(given) = typed.expr else {
+        return Err(Error::new(sqlstate::DATATYPE_MISMATCH, "a constant is expected here").with_hint("write the value itself"));
+    };
+    let misfit = || Error::new("22P02", format!("{given} is not a value of type {ty}"));
+    let cast = folded(&given, ty, false)?;
+    let Expr::Literal(value) = cast else { return Err(misfit()) };
+    // A number that loses digits on the way is not the number that was written.
+    let exact = matches!(ty, ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt) && matches!(given, Literal::Double(_) | Literal::Decimal { .. } | Literal::Real(_));
+    if exact && folded(&value, literal_type(&given), false)? != Expr::Literal(given.clone()) {
+        return Err(misfit());
+    }
+    Ok(value)
 }

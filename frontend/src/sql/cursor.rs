@@ -168,7 +168,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn parse_query(&self, tokens: &[TokenWithSpan]) -> Result<Box<ast::Query>, Error> {
-        self.parse(tokens, Parser::parse_query)
+        self.parse(tokens, |parser| parser.parse_query())
     }
 }
 

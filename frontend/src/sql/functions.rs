@@ -6,7 +6,7 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, not_impl_err};
-use datafusion::execution::session_state::SessionStateDefaults;
+use datafusion::execution::SessionStateDefaults;
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ScalarUDF, Signature, Volatility};

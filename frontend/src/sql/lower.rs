@@ -364,3 +364,6 @@ fn inner_hints(exprs: &[Df], input: &DFSchema, output: &DFSchema, hints: &[Optio
     }
     inner
 }
+
+#[cfg(test)]
+mod tests;

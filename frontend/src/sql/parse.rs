@@ -11,7 +11,7 @@ use super::place::Places;
 use super::statement::{Body, CreateJob, ExplainFormat, JobChange, ObjectKind, Show};
 use crate::error::{Error, sqlstate};
 use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::parser::{Parser, ParserError};
+use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::time::Duration;
 use weir_hub::hub::WaitFor;
@@ -75,7 +75,7 @@ fn body(mut cursor: Cursor<'_>) -> Result<Body, Error> {
         return Err(later(&cursor, true, "CHECKPOINT JOB and SAVEPOINT JOB"));
     }
     let rest = cursor.take_rest();
-    let statement = cursor.parse(rest, Parser::parse_statement)?;
+    let statement = cursor.parse(rest, |parser| parser.parse_statement())?;
     Ok(Body::Postgres(Box::new(statement)))
 }
 

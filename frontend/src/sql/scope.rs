@@ -3,7 +3,7 @@
 
 use super::functions::FUNCTIONS;
 use super::window::WindowPlanner;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema as ArrowSchema};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, Result, TableReference, not_impl_err};
 use datafusion::logical_expr::logical_plan::builder::LogicalTableSource;
@@ -134,9 +134,4 @@ impl TypePlanner for Types {
             Err(message) => not_impl_err!("{message}"),
         }
     }
-}
-
-/// A schema for DataFusion's planner, with the row's event time beside the columns.
-pub(crate) fn arrow_schema(schema: &Schema) -> ArrowSchema {
-    schema.to_arrow()
 }

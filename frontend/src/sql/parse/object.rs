@@ -4,7 +4,6 @@ use crate::error::{Error, sqlstate};
 use crate::sql::cursor::Cursor;
 use crate::sql::duration::interval_ms;
 use crate::sql::statement::{Body, ColumnDef, CreateSink, CreateSource, WatermarkDef, WithOption};
-use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use weir_planner::schema::{ColumnType, RESERVED_PREFIX};
 
@@ -68,7 +67,7 @@ fn column(cursor: &mut Cursor<'_>) -> Result<ColumnDef, Error> {
     if tokens.is_empty() {
         return Err(cursor.expected(&format!("the type of column '{}'", name.text)));
     }
-    let parsed = cursor.parse(tokens, Parser::parse_data_type)?;
+    let parsed = cursor.parse(tokens, |parser| parser.parse_data_type())?;
     let ty: ColumnType = parsed.to_string().parse().map_err(|message: String| {
         Error::new(sqlstate::UNDEFINED_OBJECT, format!("column '{}': {message}", name.text))
             .with_hint("types are BOOLEAN, SMALLINT, INTEGER, BIGINT, REAL, DOUBLE PRECISION, DECIMAL(p,s), TEXT, BYTEA, DATE, TIMESTAMP(0|3|6|9), TIMESTAMPTZ(0|3|6|9)")
@@ -161,7 +160,7 @@ fn rows(cursor: &mut Cursor<'_>) -> Result<Vec<Vec<(sqlparser::ast::Expr, usize)
             if tokens.is_empty() {
                 return Err(cursor.expected("a value"));
             }
-            row.push((cursor.parse(tokens, Parser::parse_expr)?, position));
+            row.push((cursor.parse(tokens, |parser| parser.parse_expr())?, position));
             if !cursor.take_token(&Token::Comma) {
                 break;
             }

@@ -1,0 +1,254 @@
+//! Statements as verbs of the hub: creating, changing, dropping and waiting for objects.
+
+use super::ddl;
+use super::lower::{self, Lowered};
+use super::limit::on_deep_stack;
+use super::place::Places;
+use super::statement::{CreateJob, CreateSink, CreateSource, ExplainFormat, JobChange, Named, ObjectKind, WithOption};
+use super::{Engine, Outcome, show};
+use crate::error::{Error, sqlstate};
+use crate::options;
+use serde_json::{Map as Fields, Value as Json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use weir_hub::error::Error as HubError;
+use weir_hub::hub::{DesiredState, JobInfo, JobState, NewJob, OnExists, WaitFor};
+use weir_planner::check::notices;
+use weir_planner::error::Class;
+use weir_planner::id::JobId;
+
+/// How long CREATE JOB and ALTER JOB START wait to say how the job stands (SQL-14).
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+/// How long ALTER JOB STOP and RESTART wait for the job to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+fn done(tag: &str, notices: Vec<String>) -> Outcome {
+    Outcome::Done { tag: tag.to_owned(), notices }
+}
+
+fn on_exists(or_replace: bool, if_not_exists: bool) -> OnExists {
+    match (or_replace, if_not_exists) {
+        (true, _) => OnExists::Replace,
+        (_, true) => OnExists::Keep,
+        (false, false) => OnExists::Fail,
+    }
+}
+
+/// Wall clock, ms.
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
+}
+
+pub(super) async fn create_source(engine: &Engine, create: &CreateSource, places: &Places) -> Result<Outcome, Error> {
+    let entry = on_deep_stack(|| ddl::source(create, places, now_ms()))?;
+    let made = engine.hub.create_entry(entry, on_exists(create.or_replace, create.if_not_exists)).await;
+    let made = made.map_err(|error| of_hub(error, Some(create.name.position)))?;
+    let kept = format!("source '{}' already exists, skipping", create.name.text);
+    Ok(done("CREATE SOURCE", if made { Vec::new() } else { vec![kept] }))
+}
+
+pub(super) async fn create_sink(engine: &Engine, create: &CreateSink) -> Result<Outcome, Error> {
+    let entry = ddl::sink(create, now_ms())?;
+    let made = engine.hub.create_entry(entry, on_exists(create.or_replace, create.if_not_exists)).await;
+    let made = made.map_err(|error| of_hub(error, Some(create.name.position)))?;
+    let kept = format!("sink '{}' already exists, skipping", create.name.text);
+    Ok(done("CREATE SINK", if made { Vec::new() } else { vec![kept] }))
+}
+
+/// The spec that a CREATE JOB asks for, with its WITH options; and whether it starts.
+pub(crate) fn lowered(engine: &Engine, create: &CreateJob, places: &Places) -> Result<(Lowered, DesiredState), Error> {
+    let snapshot = engine.hub.catalog();
+    on_deep_stack(|| with_options(lower::lower(create, &snapshot, places)?, create))
+}
+
+pub(crate) fn with_options(mut lowered: Lowered, create: &CreateJob) -> Result<(Lowered, DesiredState), Error> {
+    let mut desired = DesiredState::Running;
+    let mut fields = Fields::new();
+    for option in &create.options {
+        if option.key == "start" {
+            desired = start_option(option)?;
+        } else {
+            fields.insert(option.key.clone(), Json::from(option.value.as_str()));
+        }
+    }
+    options::apply_job_options(&mut lowered.spec, &fields).map_err(|fault| ddl::located(&create.options, &fault, create.name.position))?;
+    Ok((lowered, desired))
+}
+
+fn start_option(option: &WithOption) -> Result<DesiredState, Error> {
+    match option.value.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" => Ok(DesiredState::Running),
+        "false" | "off" | "no" => Ok(DesiredState::Stopped),
+        other => Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("start is true or false, not '{other}'")).at(option.value_position)),
+    }
+}
+
+pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Places) -> Result<Outcome, Error> {
+    if create.if_not_exists && engine.hub.catalog().jobs.contains_key(&create.name.text) {
+        return Ok(done("CREATE JOB", vec![format!("job '{}' already exists, skipping", create.name.text)]));
+    }
+    if engine.hub.catalog().jobs.contains_key(&create.name.text) {
+        return Err(Error::new(sqlstate::DUPLICATE_OBJECT, format!("job '{}' already exists", create.name.text))
+            .with_hint("DROP JOB deletes it with its state and results")
+            .at(create.name.position));
+    }
+    let (lowered, desired) = lowered(engine, create, places)?;
+    let mut notes = notices(&lowered.spec);
+    let id = lowered.spec.id.clone();
+    let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, desired };
+    engine.hub.create_job(job).await.map_err(|error| of_create(error, create))?;
+    if desired == DesiredState::Running {
+        notes.push(first_look(engine, &id).await);
+    } else {
+        notes.push(format!("job '{id}' is created, not started: ALTER JOB {id} START starts it"));
+    }
+    Ok(done("CREATE JOB", notes))
+}
+
+/// The refusal of a job at its name, or at the WITH option that a fault is about.
+fn of_create(error: HubError, create: &CreateJob) -> Error {
+    match error {
+        HubError::Invalid(faults) => faults.0.first().map_or_else(
+            || Error::new(sqlstate::INTERNAL_ERROR, "the job was refused without a reason"),
+            |fault| ddl::located(&create.options, fault, create.name.position),
+        ),
+        error => of_hub(error, Some(create.name.position)),
+    }
+}
+
+/// Waits a little and says how a job stands.
+async fn first_look(engine: &Engine, id: &JobId) -> String {
+    match engine.hub.wait(id, WaitFor::Running, FIRST_LOOK).await {
+        Ok(info) => format!("job '{id}' is {}", info.state),
+        Err(HubError::JobFailed { reason, .. }) => format!("job '{id}' failed: {reason}"),
+        Err(HubError::Timeout(_)) => match engine.hub.job(id) {
+            Ok(info) => match &info.last_error {
+                Some(reason) => format!("job '{id}' is {}: {reason}", info.state),
+                None if info.agent.is_none() => format!("job '{id}' is {}: no agent has taken it yet", info.state),
+                None => format!("job '{id}' is {}; SELECT * FROM weir.job_events tells more", info.state),
+            },
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    }
+}
+
+pub(super) async fn explain(engine: &Engine, format: ExplainFormat, create: &CreateJob, places: &Places) -> Result<Outcome, Error> {
+    let (lowered, _) = lowered(engine, create, places)?;
+    let plan = engine.hub.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
+    let text = super::explain::text(format, &lowered, &plan, &notices(&lowered.spec))?;
+    show::lines("QUERY PLAN", &text, "EXPLAIN")
+}
+
+fn job_id(name: &Named) -> Result<JobId, Error> {
+    // A name that no job can have is a job that does not exist.
+    JobId::new(name.text.clone()).map_err(|_| missing("job", name))
+}
+
+fn missing(kind: &'static str, name: &Named) -> Error {
+    Error::new(sqlstate::UNDEFINED_OBJECT, format!("{kind} '{}' does not exist", name.text)).at(name.position)
+}
+
+pub(super) async fn alter_job(engine: &Engine, job: &Named, change: JobChange) -> Result<Outcome, Error> {
+    let id = job_id(job)?;
+    let fault = |error| of_hub(error, Some(job.position));
+    let notes = match change {
+        JobChange::Start { fresh } => {
+            engine.hub.set_desired(&id, DesiredState::Running, None, fresh).await.map_err(fault)?;
+            vec![first_look(engine, &id).await]
+        }
+        JobChange::Stop => {
+            engine.hub.set_desired(&id, DesiredState::Stopped, None, false).await.map_err(fault)?;
+            vec![stopped(engine, &id).await]
+        }
+        JobChange::Restart => {
+            let info = engine.hub.set_desired(&id, DesiredState::Stopped, None, false).await.map_err(fault)?;
+            match info.state {
+                JobState::Stopped | JobState::Failed | JobState::Finished | JobState::Created => {}
+                JobState::Starting | JobState::Running | JobState::Degraded | JobState::Stopping => {
+                    engine.hub.wait(&id, WaitFor::Stopped, STOP_PATIENCE).await.map_err(fault)?;
+                }
+            }
+            engine.hub.set_desired(&id, DesiredState::Running, None, false).await.map_err(fault)?;
+            vec![first_look(engine, &id).await]
+        }
+    };
+    Ok(done("ALTER JOB", notes))
+}
+
+/// Waits for a stop and says how it went; a slow one goes on by itself.
+async fn stopped(engine: &Engine, id: &JobId) -> String {
+    match engine.hub.wait(id, WaitFor::Stopped, STOP_PATIENCE).await {
+        Ok(info) => format!("job '{id}' is {}", info.state),
+        Err(error) => match engine.hub.job(id) {
+            Ok(info) => format!("job '{id}' is {}: {error}", info.state),
+            Err(error) => error.to_string(),
+        },
+    }
+}
+
+pub(super) async fn drop_object(engine: &Engine, kind: ObjectKind, name: &Named, if_exists: bool, cascade: bool) -> Result<Outcome, Error> {
+    let tag = match kind {
+        ObjectKind::Job => "DROP JOB",
+        ObjectKind::Source => "DROP SOURCE",
+        ObjectKind::Sink => "DROP SINK",
+    };
+    let dropped = match kind {
+        ObjectKind::Job => match JobId::new(name.text.clone()) {
+            Ok(id) => engine.hub.drop_job(&id).await.map(|()| Vec::new()),
+            Err(_) => Err(HubError::NotFound { kind: "job", name: name.text.clone() }),
+        },
+        ObjectKind::Source | ObjectKind::Sink => engine.hub.drop_entry(kind.word(), &name.text, cascade).await,
+    };
+    match dropped {
+        Ok(jobs) => Ok(done(tag, jobs.iter().map(|job| format!("drop cascades to job '{job}'")).collect())),
+        Err(HubError::NotFound { .. }) if if_exists => Ok(done(tag, vec![format!("{} '{}' does not exist, skipping", kind.word(), name.text)])),
+        Err(error) => Err(of_hub(error, Some(name.position))),
+    }
+}
+
+pub(super) async fn wait(engine: &Engine, job: &Named, until: WaitFor, timeout: Duration) -> Result<Outcome, Error> {
+    let id = job_id(job)?;
+    engine.hub.wait(&id, until, timeout).await.map_err(|error| of_hub(error, Some(job.position)))?;
+    Ok(done("WAIT", Vec::new()))
+}
+
+/// The hub's refusal as a Postgres error.
+pub(crate) fn of_hub(error: HubError, position: Option<usize>) -> Error {
+    let message = error.to_string();
+    let found = match error {
+        HubError::Invalid(faults) => match faults.0.first() {
+            Some(fault) => ddl::of_fault(fault, 1),
+            None => Error::new(sqlstate::INVALID_PARAMETER_VALUE, message),
+        },
+        HubError::NotFound { kind, .. } => {
+            let hint = match kind {
+                "source" => "SHOW SOURCES lists them",
+                "sink" => "SHOW SINKS lists them",
+                _ => "SHOW JOBS lists them",
+            };
+            Error::new(sqlstate::UNDEFINED_OBJECT, message).with_hint(hint)
+        }
+        HubError::Exists { .. } => Error::new(sqlstate::DUPLICATE_OBJECT, message).with_hint("sources, sinks and jobs share one set of names; IF NOT EXISTS keeps what is there"),
+        HubError::Conflict(_) => Error::new(sqlstate::OBJECT_NOT_IN_STATE, message),
+        HubError::InUse { .. } => Error::new(sqlstate::DEPENDENT_OBJECTS, message).with_hint("drop those jobs first, or use DROP … CASCADE, which stops and drops them"),
+        HubError::JobFailed { .. } => return Error::new(sqlstate::OBJECT_NOT_IN_STATE, message).with_hint("SELECT * FROM weir.job_events tells how it came about"),
+        HubError::Timeout(_) => return Error::new(sqlstate::QUERY_CANCELED, message).with_hint("SHOW JOBS tells how the job stands; TIMEOUT '5m' waits longer"),
+        HubError::Unavailable(_) => return Error::new(sqlstate::CANNOT_CONNECT_NOW, message),
+        HubError::Store { class, .. } => {
+            return Error::new(
+                match class {
+                    Class::Corrupt => sqlstate::DATA_CORRUPTED,
+                    Class::Retry => sqlstate::DISK_FULL,
+                    Class::User | Class::Fenced | Class::Bug => sqlstate::INTERNAL_ERROR,
+                },
+                message,
+            );
+        }
+    };
+    Error { position: position.or(found.position), ..found }
+}
+
+/// A job by the name in a statement.
+pub(crate) fn job(engine: &Engine, name: &Named) -> Result<std::sync::Arc<JobInfo>, Error> {
+    engine.hub.job(&job_id(name)?).map_err(|error| of_hub(error, Some(name.position)))
+}

@@ -1,0 +1,1 @@
+CREATE SOURCE s (a BIGINT) WITH (connector = 'kafka', brokers = 'b:1');

@@ -1,0 +1,1 @@
+CREATE SOURCE v (a BIGINT) AS VALUES (1), (2, 3);
