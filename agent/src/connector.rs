@@ -6,6 +6,8 @@ pub mod file;
 pub mod generate;
 pub mod kafka;
 pub mod memory;
+#[cfg(test)]
+pub(crate) mod probe;
 pub mod result;
 pub mod stdout;
 pub mod values;
@@ -183,3 +185,6 @@ fn resume_row(positions: &[SplitPosition], split: &str, name: &str) -> Result<(u
 fn at(split: &str, position: Position, ended: bool) -> SplitPosition {
     SplitPosition { split: split.to_owned(), position, time_max_ms: None, ended }
 }
+
+#[cfg(test)]
+mod tests;

@@ -149,6 +149,3 @@ impl Decoder for CsvDecoder {
         self.filling.finish()
     }
 }
-
-#[cfg(test)]
-mod tests;
