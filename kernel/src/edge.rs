@@ -85,3 +85,6 @@ impl Receiver {
         Some(envelope)
     }
 }
+
+#[cfg(test)]
+mod tests;

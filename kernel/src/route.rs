@@ -104,8 +104,11 @@ impl Output {
                 let keys: Vec<_> = columns.iter().map(|i| data.rows.column(*i).clone()).collect();
                 self.encoded.hash(&keys, data.len())?;
                 self.rows_of.iter_mut().for_each(Vec::clear);
+                let groups = u64::from(*max_parallelism);
+                // A power of two spares the division of each row.
+                let mask = groups.is_power_of_two().then(|| groups - 1);
                 for (row, hash) in self.encoded.hashes().iter().enumerate() {
-                    let group = hash % u64::from(*max_parallelism);
+                    let group = mask.map_or_else(|| hash % groups, |mask| hash & mask);
                     self.rows_of[owners[group as usize] as usize].push(row as u32);
                 }
                 for (target, rows) in self.targets.iter_mut().zip(&self.rows_of) {

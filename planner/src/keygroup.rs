@@ -92,11 +92,13 @@ fn put_counted(key: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 }
 
 /// Hash of an encoded key.
+#[inline]
 pub fn hash(encoded: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(encoded)
 }
 
 /// Hash of a key of one non-null integer column: what [`put_integer`] and [`hash`] give.
+#[inline]
 pub fn hash_integer(value: i64) -> u64 {
     let mut encoded = [2u8; 9];
     encoded[1..].copy_from_slice(&value.to_le_bytes());

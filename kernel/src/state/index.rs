@@ -194,3 +194,6 @@ fn encoded_key<'a>(bytes: &'a [u8], ends: &[usize], group: u32) -> &'a [u8] {
     let start = if group == 0 { 0 } else { ends[group - 1] };
     &bytes[start..ends[group]]
 }
+
+#[cfg(test)]
+mod tests;

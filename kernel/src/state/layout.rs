@@ -226,7 +226,7 @@ impl Table {
             }
             let group_of = |hash: &u64| (*hash % u64::from(self.shape.max_parallelism)) as u32;
             let mut key_groups: Vec<u32> = pane.index.hashes(&groups).iter().map(group_of).collect();
-            sort_together(&mut key_groups, &mut groups);
+            sort_together(self.shape.max_parallelism, &mut key_groups, &mut groups);
             let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(key_groups)), Arc::new(Int64Array::from_value(*start, groups.len()))];
             columns.extend(pane.index.keys(&groups)?);
             for accumulator in &pane.accumulators {
@@ -360,11 +360,20 @@ pub(crate) fn sorted(rows: &RecordBatch) -> Result<RecordBatch, Error> {
     take_record_batch(rows, &UInt32Array::from(order)).map_err(broken)
 }
 
-fn sort_together(key_groups: &mut Vec<u32>, groups: &mut Vec<u32>) {
-    let mut pairs: Vec<(u32, u32)> = key_groups.iter().copied().zip(groups.iter().copied()).collect();
-    pairs.sort_unstable();
-    key_groups.clear();
-    groups.clear();
-    key_groups.extend(pairs.iter().map(|(key_group, _)| *key_group));
-    groups.extend(pairs.iter().map(|(_, group)| *group));
+/// Sorts both by key group, of which there are `max_parallelism`: a counting sort.
+fn sort_together(max_parallelism: u32, key_groups: &mut Vec<u32>, groups: &mut Vec<u32>) {
+    let mut next = vec![0usize; max_parallelism as usize + 1];
+    key_groups.iter().for_each(|key_group| next[*key_group as usize + 1] += 1);
+    for i in 1..next.len() {
+        next[i] += next[i - 1];
+    }
+    let (mut sorted_keys, mut sorted_groups) = (vec![0; groups.len()], vec![0; groups.len()]);
+    for (key_group, group) in key_groups.iter().zip(groups.iter()) {
+        let place = &mut next[*key_group as usize];
+        sorted_keys[*place] = *key_group;
+        sorted_groups[*place] = *group;
+        *place += 1;
+    }
+    *key_groups = sorted_keys;
+    *groups = sorted_groups;
 }
