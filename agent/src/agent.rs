@@ -303,4 +303,4 @@ impl Agent {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -35,8 +35,9 @@ const RESULTS: TableDefinition<&str, &[u8]> = TableDefinition::new("results");
 /// Version of tables and records.
 const STORE_VERSION: u32 = 1;
 
-/// The file, shared by the committer and readers. `None` while it could not be opened again after
-/// a failed write: redb refuses everything after one, so the committer opens it anew.
+/// The file, shared by the committer and readers. `None` once it is closed, and while it could not
+/// be opened again after a failed write: redb refuses everything after one, so the committer opens
+/// it anew.
 struct Store {
     path: PathBuf,
     db: RwLock<Option<Database>>,
@@ -72,7 +73,7 @@ impl Store {
     /// Runs `read` on a snapshot of the decided state.
     fn read<T>(&self, read: impl FnOnce(&redb::ReadTransaction) -> Result<T, Error>) -> Result<T, Error> {
         let guard = self.db.read();
-        let db = guard.as_ref().ok_or_else(|| Error::new(Class::Retry, format!("decision store {} is not open after a failed write", self.path.display())))?;
+        let db = guard.as_ref().ok_or_else(|| Error::new(Class::Retry, format!("decision store {} is closed", self.path.display())))?;
         let transaction = db.begin_read().map_err(|e| storage(&self.path, e))?;
         read(&transaction)
     }
@@ -188,9 +189,11 @@ impl Decisions {
         })
     }
 
-    /// Ends the committer after what was asked of it. Idempotent; later calls are refused.
+    /// Ends the committer after what was asked of it and lets go of the file. Idempotent; later
+    /// calls are refused.
     pub fn close(&self) {
         self.committer.stop();
+        *self.store.db.write() = None;
     }
 }
 

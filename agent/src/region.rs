@@ -349,13 +349,13 @@ impl Region {
 }
 
 /// From where to merge, so that a byte is rewritten a few times only: backwards from the newest as
-/// long as the older one is not more than twice what is merged already; but at least so many that
-/// no more than the allowed number stays.
+/// long as the older one is not more than what is merged already; but at least so many that no
+/// more than the allowed number stays.
 fn merge_start(segments: &[SegmentRef]) -> usize {
     let (mut start, mut bytes) = (segments.len(), 0u64);
     while let Some(older) = start.checked_sub(1).and_then(|at| segments.get(at)) {
         let must = segments.len() - start < 2 || start >= SEGMENTS_MAX;
-        if !must && older.bytes > bytes.saturating_mul(2) {
+        if !must && older.bytes > bytes {
             break;
         }
         bytes = bytes.saturating_add(older.bytes);

@@ -12,10 +12,12 @@ use crate::read;
 use crate::region::{JobDirs, Member, Outcome, Region, Shared, Work, Works, blocking};
 use crate::shard::{News, Passenger, Shards, close_caught};
 use attempt::{Attempt, Order, aborted};
+use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use open::{Open, Seats};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +91,8 @@ pub async fn run(context: Arc<Context>, attempt: Arc<Attempt>, restore: Restore,
     if let Some(before) = before {
         before.until_over().await;
     }
-    let end = drive(&context, &attempt, restore).await;
+    let driven = AssertUnwindSafe(drive(&context, &attempt, restore)).catch_unwind().await;
+    let end = driven.unwrap_or_else(|_| Err(Error::new(Class::Bug, format!("job {}: its coordinator panicked", attempt.job))));
     context.replacements.lock().remove(&attempt.job);
     let now_ms = context.clock.wall_ms();
     match end {
@@ -137,6 +140,7 @@ async fn drive(context: &Arc<Context>, attempt: &Arc<Attempt>, restore: Restore)
         blocking(move || open::chains(&context, &attempt.plan, open, images, &seats, report)).await?
     };
     let (news, told) = flume::bounded(2 * seats.len() + 16);
+    let _unseat = Unseat(&seats);
     let regions = seat(context, attempt, chains, &seats, &opened, news)?;
     attempt.moves_to(AttemptState::Running);
     attempt.note(context.clock.wall_ms(), Level::Info, "started", format!("attempt {} runs", attempt.id), None, 1);
@@ -193,6 +197,18 @@ fn seat(
         seat.run(passenger);
     }
     Ok(regions)
+}
+
+/// However an attempt ends, its chains are not stepped any more: those that were not taken in
+/// order are closed by their shards.
+struct Unseat<'a>(&'a Seats);
+
+impl Drop for Unseat<'_> {
+    fn drop(&mut self) {
+        for seat in self.0.values() {
+            drop(seat.take());
+        }
+    }
 }
 
 /// Takes the chains off their shards and closes them, last first.
@@ -373,7 +389,7 @@ impl Coordinator {
         if self.merging_results || self.shared.context.replacements.lock().contains_key(&self.attempt.job) {
             return;
         }
-        let Some(run) = merge_candidates(&self.results) else { return };
+        let Some(run) = merge_candidates(&self.results, self.shared.retention) else { return };
         let (run, dir) = (run.to_vec(), self.shared.dirs.results.clone());
         let permits = self.shared.context.snapshots.clone();
         self.merging_results = true;

@@ -74,9 +74,10 @@ pub async fn run(agent: Agent, link: Arc<dyn Link>) -> Result<(), Error> {
     let mut lease: Option<Lease> = None;
     loop {
         let sent_ms = boot_ms(start);
-        let call = link.call(AgentRequest::Register(agent.registration()));
+        let call = within(ANSWER_MS, link.call(AgentRequest::Register(agent.registration())));
         let answer = tokio::select! {
-            answer = within(ANSWER_MS, call) => answer,
+            answer = call => answer,
+            () = Lease::ends(&mut lease, &agent, link.as_ref(), start) => continue,
             () = closed(&mut closing) => return Ok(()),
         };
         match answer {
@@ -100,11 +101,9 @@ pub async fn run(agent: Agent, link: Arc<dyn Link>) -> Result<(), Error> {
             Ok(other) => tracing::warn!(answer = ?other, "unexpected answer to a registration, trying again"),
             Err(error) => tracing::debug!(%error, "hub is away"),
         }
-        if let Some(lease) = &mut lease {
-            lease.check(&agent, link.as_ref(), start).await;
-        }
         tokio::select! {
             () = backoff.pause() => {}
+            () = Lease::ends(&mut lease, &agent, link.as_ref(), start) => {}
             () = closed(&mut closing) => return Ok(()),
         }
     }
@@ -141,6 +140,20 @@ impl Lease {
             self.fenced = true;
             tracing::warn!(lease_ms = self.length_ms, "the hub was away longer than the lease: jobs are stopped");
             agent.fence(&format!("the hub was away longer than the lease of {} ms", self.length_ms)).await;
+        }
+    }
+
+    /// Closes what runs at the end of a lease that is held between two sessions; returns after
+    /// that, and never when there is nothing to lose.
+    async fn ends(lease: &mut Option<Lease>, agent: &Agent, link: &dyn Link, start: Instant) {
+        match lease {
+            Some(lease) if !lease.fenced && !link.embedded() => {
+                while !lease.fenced {
+                    tokio::time::sleep(lease.left(start)).await;
+                    lease.check(agent, link, start).await;
+                }
+            }
+            Some(_) | None => std::future::pending().await,
         }
     }
 

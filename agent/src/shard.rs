@@ -69,7 +69,7 @@ enum Order {
 
 #[derive(Default)]
 struct Inbox {
-    /// At most one entry a seat: its `runnable` flag sees to that.
+    /// At most one entry a seat, and one more when it is seated: its `runnable` flag sees to that.
     ready: VecDeque<u64>,
     orders: VecDeque<Order>,
     stop: bool,
@@ -119,7 +119,6 @@ impl Seat {
     /// Hands a chain to the shard, which steps it from now on.
     pub fn run(self: &Arc<Self>, passenger: Passenger) {
         self.order(Order::Seat(self.id, Box::new(passenger), self.clone()));
-        self.wake();
     }
 
     /// Takes the chain back; it is not stepped any more once the receiver has it. The channel
@@ -291,7 +290,11 @@ impl Loop {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Seat(id, passenger, seat) => {
+                // Queued here and not by a wake-up: a connector may have woken the seat before
+                // there was a chain, and that wake-up is spent.
+                seat.runnable.store(true, Ordering::Release);
                 self.slots.insert(id, Slot { passenger, seat, until_ns: None, told_ended: false, failed: false });
+                self.queue.inbox.lock().ready.push_back(id);
             }
             Order::Take(id, give) => {
                 if let Some(slot) = self.slots.remove(&id) {

@@ -62,17 +62,21 @@ pub fn replace(files: &mut Vec<ResultFile>, replacement: &Replacement) -> bool {
 }
 
 /// The oldest run of at least two small neighbours that should become one file, when there are too
-/// many small ones.
-pub fn merge_candidates(files: &[ResultFile]) -> Option<&[ResultFile]> {
-    if files.iter().filter(|f| f.bytes < SMALL_BYTES).count() <= SMALL_FILES_MAX {
+/// many small ones. Only whole files go, so a merged one holds an eighth of the retention at most.
+pub fn merge_candidates(files: &[ResultFile], retention: Retention) -> Option<&[ResultFile]> {
+    let rows_max = retention.rows / 8;
+    // Half full is full: else a file would be rewritten for every row that is added to it.
+    let small = |f: &ResultFile| f.bytes < SMALL_BYTES && f.rows <= rows_max / 2;
+    if files.iter().filter(|f| small(f)).count() <= SMALL_FILES_MAX {
         return None;
     }
     let mut start = 0;
     while start < files.len() {
-        let mut bytes = 0u64;
+        let (mut bytes, mut rows) = (0u64, 0u64);
         let take = |f: &&ResultFile| {
             bytes = bytes.saturating_add(f.bytes);
-            f.bytes < SMALL_BYTES && bytes <= MERGED_BYTES_MAX
+            rows = rows.saturating_add(f.rows);
+            small(f) && bytes <= MERGED_BYTES_MAX && rows <= rows_max
         };
         let run = files[start..].iter().take_while(take).count();
         if run >= 2 {
@@ -126,10 +130,14 @@ mod tests {
     #[test]
     fn only_too_many_small_files_are_merged() {
         let mut files: Vec<_> = (0..64).map(|i| file(&i.to_string(), 1, 10, 0)).collect();
-        assert_eq!(merge_candidates(&files), None);
+        let keep = |rows| Retention { rows, ms: None };
+        assert_eq!(merge_candidates(&files, keep(8_000)), None);
         files.insert(1, file("big", 1, SMALL_BYTES, 0));
         files.push(file("64", 1, 10, 0));
-        let run = merge_candidates(&files).unwrap();
+        // A merged file that could never go alone is not made.
+        assert_eq!(merge_candidates(&files, keep(160)).map(<[ResultFile]>::len), Some(20));
+        assert_eq!(merge_candidates(&files, keep(15)), None);
+        let run = merge_candidates(&files, keep(8_000)).unwrap();
         assert_eq!((run.len(), run[0].name.as_str(), run[63].name.as_str()), (64, "1", "64"));
     }
 }

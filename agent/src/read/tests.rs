@@ -1,0 +1,170 @@
+//! Reads against retention, limits, slow readers and damage.
+
+use super::{answer, merge, open_decided, read};
+use crate::decision::{Decision, Decisions, JobRecord, RegionRecord, Retention};
+use crate::region::JobDirs;
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::Int64Type;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::FileWriter;
+use futures::StreamExt;
+use std::sync::Arc;
+use weir_kernel::io::ResultFile;
+use weir_planner::error::Class;
+use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, RegionId};
+use weir_planner::protocol::{ReadRequest, ReadTarget, Restore};
+use weir_planner::schema::{Column, ColumnType, Schema};
+
+struct Stored {
+    _dir: tempfile::TempDir,
+    decisions: Decisions,
+    dirs: JobDirs,
+    sequence: u64,
+}
+
+fn job() -> JobId {
+    JobId::new("j").unwrap()
+}
+
+fn schema() -> Schema {
+    Schema(vec![Column { name: "n".to_owned(), ty: ColumnType::BigInt, nullable: false }])
+}
+
+fn request(limit: Option<u64>) -> ReadRequest {
+    ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: schema(), limit }
+}
+
+impl Stored {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let decisions = Decisions::open(dir.path()).unwrap();
+        let record = JobRecord { attempt: Attempt::new(1), version: JobVersion::new(1), tasks: Vec::new(), max_parallelism: 1, regions: Vec::new() };
+        decisions.open_attempt(record, &job(), Restore::Fresh).unwrap();
+        let dirs = JobDirs::of(dir.path(), &job());
+        std::fs::create_dir_all(&dirs.results).unwrap();
+        Stored { _dir: dir, decisions, dirs, sequence: 0 }
+    }
+
+    /// Writes a file of these numbers without deciding it.
+    fn write(&self, name: &str, numbers: &[i64]) -> ResultFile {
+        let rows = RecordBatch::try_new(Arc::new(schema().to_arrow()), vec![Arc::new(Int64Array::from(numbers.to_vec()))]).unwrap();
+        let mut writer = FileWriter::try_new(Vec::new(), &rows.schema()).unwrap();
+        writer.write(&rows).unwrap();
+        let bytes = writer.into_inner().unwrap();
+        std::fs::write(self.dirs.results.join(name), &bytes).unwrap();
+        ResultFile { name: name.to_owned(), rows: numbers.len() as u64, bytes: bytes.len() as u64, written_at_ms: 1 }
+    }
+
+    fn decide(&mut self, results: Vec<ResultFile>, keep_rows: u64) -> Vec<String> {
+        self.sequence += 1;
+        let record = RegionRecord::empty(EpochId { attempt: Attempt::new(1), sequence: self.sequence });
+        let retention = Retention { rows: keep_rows, ms: None };
+        let decision = Decision { job: job(), attempt: Attempt::new(1), region: RegionId::new(0), record, results, replacement: None, retention };
+        self.decisions.decide(decision).unwrap().dropped
+    }
+}
+
+fn numbers(bytes: Vec<u8>) -> Vec<i64> {
+    let reader = StreamReader::try_new(std::io::Cursor::new(bytes), None).unwrap();
+    reader.flat_map(|b| b.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+}
+
+async fn all(stored: &Stored, limit: Option<u64>) -> Result<Vec<i64>, String> {
+    let mut stream = read(stored.decisions.clone(), stored.dirs.clone(), request(limit)).await.map_err(|e| e.message)?;
+    let mut bytes = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        bytes.extend_from_slice(&chunk?);
+    }
+    Ok(numbers(bytes))
+}
+
+/// SQL-8: only decided rows are seen, oldest first, up to the limit; none is an empty answer.
+#[tokio::test]
+async fn only_decided_rows_are_read_in_order() {
+    let mut stored = Stored::new();
+    assert_eq!(all(&stored, None).await.unwrap(), Vec::<i64>::new());
+    let files = vec![stored.write("a", &[1, 2, 3]), stored.write("b", &[4])];
+    stored.decide(files, 100);
+    stored.write("c", &[9]);
+    assert_eq!(all(&stored, None).await.unwrap(), [1, 2, 3, 4]);
+    assert_eq!(all(&stored, Some(2)).await.unwrap(), [1, 2]);
+    assert_eq!(all(&stored, Some(4)).await.unwrap(), [1, 2, 3, 4]);
+    assert_eq!(all(&stored, Some(0)).await.unwrap(), Vec::<i64>::new());
+}
+
+/// A read that has begun survives the deletion of its files by retention.
+#[test]
+fn open_files_outlive_retention() {
+    let mut stored = Stored::new();
+    let files = vec![stored.write("a", &[1, 2]), stored.write("b", &[3])];
+    stored.decide(files, 100);
+    let open = open_decided(&stored.decisions, &stored.dirs, &request(None)).unwrap();
+    let newer = stored.write("c", &[4]);
+    for name in stored.decide(vec![newer], 1) {
+        std::fs::remove_file(stored.dirs.results.join(name)).unwrap();
+    }
+    let (chunks, mut read) = tokio::sync::mpsc::channel(64);
+    answer(open, &Arc::new(schema().to_arrow()), None, chunks).unwrap();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = read.blocking_recv() {
+        bytes.extend_from_slice(&chunk.unwrap());
+    }
+    assert_eq!(numbers(bytes), [1, 2, 3]);
+    let now = open_decided(&stored.decisions, &stored.dirs, &request(None)).unwrap();
+    assert_eq!(now.iter().map(|(f, _)| f.name.as_str()).collect::<Vec<_>>(), ["c"]);
+}
+
+/// P5: a missing file is an error, and one that is damaged ends the stream with one; neither is a
+/// shorter answer.
+#[tokio::test]
+async fn damage_is_an_error_and_never_a_shorter_answer() {
+    let mut stored = Stored::new();
+    let files = vec![stored.write("a", &[1]), stored.write("b", &[2])];
+    stored.decide(files, 100);
+    let path = stored.dirs.results.join("b");
+    let good = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &good[..good.len() / 2]).unwrap();
+    assert!(all(&stored, None).await.unwrap_err().contains("result file b is not readable"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(all(&stored, None).await.unwrap_err().contains("b is missing"));
+    let mut other = request(None);
+    other.schema.0[0].ty = ColumnType::Text;
+    std::fs::write(&path, &good).unwrap();
+    let mut stream = read(stored.decisions.clone(), stored.dirs.clone(), other).await.unwrap();
+    let mut last = stream.next().await;
+    while let Some(next) = stream.next().await {
+        last = Some(next);
+    }
+    assert!(last.unwrap().unwrap_err().contains("n Int64"));
+}
+
+/// A reader that goes away ends the answer: dropping the stream frees its thread at the next chunk.
+#[test]
+fn an_answer_ends_with_its_reader() {
+    let mut stored = Stored::new();
+    let files = (0..50).map(|i| stored.write(&i.to_string(), &[i])).collect();
+    stored.decide(files, 100);
+    let open = open_decided(&stored.decisions, &stored.dirs, &request(None)).unwrap();
+    let (chunks, read) = tokio::sync::mpsc::channel(1);
+    drop(read);
+    answer(open, &Arc::new(schema().to_arrow()), None, chunks).unwrap();
+}
+
+/// Neighbours become one file with the same rows in the same order.
+#[test]
+fn merged_files_hold_the_same_rows() {
+    let stored = Stored::new();
+    let run = [stored.write("a", &[3, 1]), stored.write("b", &[2])];
+    let merged = merge(&stored.dirs.results, &run).unwrap();
+    assert_eq!((merged.old.as_slice(), merged.new.rows, merged.new.written_at_ms), (["a".to_owned(), "b".to_owned()].as_slice(), 3, 1));
+    let file = std::fs::File::open(stored.dirs.results.join(&merged.new.name)).unwrap();
+    let (chunks, mut read) = tokio::sync::mpsc::channel(64);
+    answer(vec![(merged.new, file)], &Arc::new(schema().to_arrow()), None, chunks).unwrap();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = read.blocking_recv() {
+        bytes.extend_from_slice(&chunk.unwrap());
+    }
+    assert_eq!(numbers(bytes), [3, 1, 2]);
+    std::fs::remove_file(stored.dirs.results.join("a")).unwrap();
+    assert_eq!(merge(&stored.dirs.results, &run).unwrap_err().class, Class::Retry);
+}

@@ -113,6 +113,20 @@ fn wake_ups_from_other_threads_are_not_lost() {
     told.recv_timeout(PATIENCE).expect("a wake-up was lost");
 }
 
+/// A connector may wake its chain before there is one: the chain is stepped all the same.
+#[test]
+fn a_wake_up_before_the_chain_is_seated_does_no_harm() {
+    let (shards, _) = shards(1);
+    let seat = shards.seat();
+    seat.wake();
+    // The shard has taken the early wake-up once it has stepped a chain that came after it.
+    ride(&shards, 1, |_| IDLE).news.recv_timeout(PATIENCE).unwrap();
+    let (tell, news) = flume::bounded(2);
+    let machine = Box::new(Double { steps: 0, act: |_| IDLE, ended_after: 1, closed: Arc::default() });
+    seat.run(Passenger { machine, name: (ChainId::new(0), 0), news: tell });
+    news.recv_timeout(PATIENCE).expect("the chain was never stepped");
+}
+
 /// A chain that named a time is stepped then, not before, without being woken.
 #[test]
 fn a_chain_is_stepped_when_its_time_comes() {
