@@ -5,7 +5,7 @@ use crate::drive::{Driver, Finish, Message, QUEUE_MAX, Wakers};
 use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::read::{Body, Relay};
-use crate::store::{Store, assemble};
+use crate::store::{Store, Stored, assemble};
 use crate::view::View;
 use crate::world::World;
 use bytes::Bytes;
@@ -275,9 +275,15 @@ impl Hub {
 
     /// As `open`, by a given clock.
     pub async fn open_at(options: HubOptions, clock: Arc<dyn Clock>) -> Result<Hub> {
-        let HubOptions { data_dir, lease, agent_token } = options;
+        let data_dir = options.data_dir.clone();
         let opened = tokio::task::spawn_blocking(move || Store::open(&data_dir)).await;
-        let (store, mut stored) = opened.map_err(|e| Error::Store { message: format!("opening broke off: {e}"), class: Class::Bug })??;
+        let (store, stored) = opened.map_err(|e| Error::Store { message: format!("opening broke off: {e}"), class: Class::Bug })??;
+        Hub::start(store, stored, options, clock)
+    }
+
+    /// Starts the driver over what was stored.
+    pub(crate) fn start(store: Store, mut stored: Stored, options: HubOptions, clock: Arc<dyn Clock>) -> Result<Hub> {
+        let HubOptions { data_dir: _, lease, agent_token } = options;
         let agents = std::mem::take(&mut stored.agents);
         let world = assemble(stored, Fleet::load(agents, lease, agent_token, clock.now()))?;
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
@@ -330,10 +336,6 @@ impl Hub {
     /// it returns. The same version with equal content is a no-op; with other content a conflict.
     pub async fn create_job(&self, job: NewJob) -> Result<JobInfo> {
         let plan = self.validate(&job.spec)?;
-        self.store_job(job, plan).await
-    }
-
-    pub(crate) async fn store_job(&self, job: NewJob, plan: JobPlan) -> Result<JobInfo> {
         let id = job.spec.id.clone();
         self.change(move |world, now| world.create_job(job, plan, now)).await?;
         self.job(&id).map(|info| info.as_ref().clone())

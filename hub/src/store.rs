@@ -48,7 +48,8 @@ pub struct Stored {
     pub counters: Option<Counters>,
 }
 
-type Opener = Box<dyn Fn() -> Result<Database, redb::Error> + Send + Sync>;
+/// Opens the database; called again after an I/O error.
+pub(crate) type Opener = Box<dyn Fn() -> Result<Database, redb::Error> + Send + Sync>;
 
 /// The database. Every call blocks: use a blocking thread.
 pub struct Store {
@@ -78,7 +79,7 @@ impl Store {
         Store::open_with(name, Box::new(opener))
     }
 
-    fn open_with(name: String, opener: Opener) -> Result<(Store, Stored), Error> {
+    pub(crate) fn open_with(name: String, opener: Opener) -> Result<(Store, Stored), Error> {
         let store = Store { opener, name, database: Mutex::new(None) };
         let stored = store.with(|database| {
             meta::migrate(database)?;

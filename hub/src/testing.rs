@@ -4,6 +4,10 @@ use crate::clock::Now;
 use crate::fleet::Fleet;
 use crate::hub::{DesiredState, NewJob};
 use crate::world::World;
+use redb::backends::InMemoryBackend;
+use redb::{Database, StorageBackend};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
@@ -112,5 +116,57 @@ pub fn refused(response: &HubResponse) -> Option<Class> {
     match response {
         HubResponse::Refused(refusal) => Some(refusal.class),
         HubResponse::Registered(_) | HubResponse::Commands(_) | HubResponse::Read(_) | HubResponse::Accepted => None,
+    }
+}
+
+/// A disk that can be filled, and keeps what it has.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    bytes: Arc<InMemoryBackend>,
+    full: Arc<AtomicBool>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Disk { bytes: Arc::new(InMemoryBackend::new()), full: Arc::default() }
+    }
+}
+
+impl Disk {
+    pub fn fill(&self, full: bool) {
+        self.full.store(full, Ordering::SeqCst);
+    }
+
+    pub fn opener(&self) -> crate::store::Opener {
+        let disk = self.clone();
+        Box::new(move || Database::builder().create_with_backend(disk.clone()).map_err(redb::Error::from))
+    }
+
+    fn check(&self) -> Result<(), std::io::Error> {
+        if self.full.load(Ordering::SeqCst) { Err(std::io::Error::from(std::io::ErrorKind::StorageFull)) } else { Ok(()) }
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> Result<u64, std::io::Error> {
+        self.bytes.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), std::io::Error> {
+        self.bytes.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), std::io::Error> {
+        self.check()?;
+        self.bytes.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), std::io::Error> {
+        self.check()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), std::io::Error> {
+        self.check()?;
+        self.bytes.write(offset, data)
     }
 }

@@ -27,10 +27,11 @@ impl Hub {
             None => Some(Err(no_job(job))),
             Some(info) => verdict(info, until),
         });
+        let ran_out = self.after(timeout);
         tokio::select! {
             biased;
             reached = reached => reached?,
-            () = self.after(timeout) => {
+            () = ran_out => {
                 let state = self.job(job)?.state;
                 Err(Error::Timeout(format!("job '{job}' is still {state} after {} ms: the wait for {until} ran out", timeout.as_millis())))
             }
@@ -38,7 +39,7 @@ impl Hub {
     }
 
     /// Waits for a picture that `test` says something about.
-    async fn seen<R>(&self, test: impl Fn(&View) -> Option<R>) -> Result<R> {
+    pub(super) async fn seen<R>(&self, test: impl Fn(&View) -> Option<R>) -> Result<R> {
         let mut views = self.inner.view.clone();
         loop {
             let view = views.borrow_and_update().clone();
@@ -49,9 +50,12 @@ impl Hub {
         }
     }
 
-    async fn after(&self, wait: Duration) {
+    /// Ends when `wait` from now, the moment of the call, is over.
+    fn after(&self, wait: Duration) -> impl Future<Output = ()> + use<> {
+        let clock = self.inner.clock.clone();
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.inner.clock.until(self.inner.clock.now().steady_ms.saturating_add(wait_ms)).await;
+        let deadline = clock.now().steady_ms.saturating_add(wait_ms);
+        async move { clock.until(deadline).await }
     }
 
     pub(super) async fn forgotten(&self, jobs: &[JobId]) {
