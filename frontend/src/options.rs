@@ -153,3 +153,6 @@ fn put(fields: &mut Vec<(Key, Node)>, parts: &[&str], value: Node) -> Result<(),
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
