@@ -14,6 +14,7 @@ use crate::options::node::{Node, Value};
 use crate::options::shape::JOB;
 use crate::sql::bind_spec;
 use std::collections::BTreeMap;
+use weir_planner::check::graph::Graph;
 use weir_planner::error::{Fault, Place};
 use weir_planner::spec::JobSpec;
 
@@ -37,11 +38,13 @@ struct Origin {
 
 impl Document {
     /// Binds the expressions of every job. What comes back are all faults found, each with its
-    /// place; a job with faults is left unbound where they are.
+    /// place; a job with faults is left unbound where they are, and so is one whose edges make no
+    /// graph, which is for the checks to tell.
     pub fn bind(&mut self) -> Vec<Fault> {
         let mut faults = Vec::new();
         for at in 0..self.jobs.len() {
-            let found = self.jobs.get_mut(at).and_then(|spec| bind_spec(spec).err()).unwrap_or_default();
+            let graphed = self.jobs.get_mut(at).filter(|spec| Graph::of(spec).is_some());
+            let found = graphed.and_then(|spec| bind_spec(spec).err()).unwrap_or_default();
             faults.extend(found.into_iter().map(|fault| self.locate(at, fault)));
         }
         faults

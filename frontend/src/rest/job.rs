@@ -197,21 +197,20 @@ async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<(
     let node = tree(headers, body).await?;
     let (mut document, desired) = unwrapped(&node)?;
     let mut faults = document.bind();
-    let bound = faults.is_empty();
     let Some(spec) = document.jobs.first() else {
         return Err(Problem::invalid(vec![Fault::new("not_a_job", "jobs", "the document has no job")]));
     };
     match engine.hub.validate(spec) {
-        Ok(plan) if bound => Ok((spec.clone(), plan, desired)),
-        Ok(_) => Err(Problem::invalid(faults)),
-        Err(HubError::Invalid(found)) => {
-            // What could not be bound has its own fault already.
-            let found = found.0.into_iter().filter(|fault| bound || fault.code != "unbound");
-            faults.extend(found.map(|fault| document.locate(0, fault)));
-            Err(Problem::invalid(faults))
-        }
-        Err(error) => Err(error.into()),
+        Ok(plan) if faults.is_empty() => return Ok((spec.clone(), plan, desired)),
+        Ok(_) => {}
+        Err(HubError::Invalid(found)) => faults.extend(found.0.into_iter().map(|fault| document.locate(0, fault))),
+        Err(error) => return Err(error.into()),
     }
+    // What could not be bound has a fault of its own, or lies behind one.
+    if faults.iter().any(|fault| fault.code != "unbound") {
+        faults.retain(|fault| fault.code != "unbound");
+    }
+    Err(Problem::invalid(faults))
 }
 
 /// The one job of a body: a bare JobSpec, the one entry under `jobs:`, or `{spec, desired_state}`.

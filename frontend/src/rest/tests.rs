@@ -1,1 +1,292 @@
-//! Requests in, answers out, in process.
+//! Requests in, answers out: a real listener and a real hub, without agents.
+
+use super::router;
+use crate::error::Error;
+use crate::query::Reads;
+use crate::sql::Engine;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use weir_hub::Hub;
+use weir_hub::hub::HubOptions;
+use weir_planner::protocol::ReadRequest;
+
+struct Nothing;
+
+#[async_trait::async_trait]
+impl Reads for Nothing {
+    async fn read(&self, _: ReadRequest) -> Result<BoxStream<'static, Result<Bytes, String>>, String> {
+        Err("no agent".to_owned())
+    }
+}
+
+/// A door with its hub, in a directory of its own.
+struct Door {
+    address: SocketAddr,
+    server: tokio::task::JoinHandle<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name))).map(|(_, value)| value)
+    }
+}
+
+impl Door {
+    async fn open() -> Door {
+        let dir = tempfile::tempdir().unwrap();
+        let options = HubOptions { data_dir: dir.path().to_owned(), lease: Duration::from_secs(15), agent_token: None };
+        let hub = Hub::open(options).await.unwrap();
+        let engine = Engine::new(hub, Arc::new(Nothing), Vec::new()).map_err(|error: Error| error.message).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move { axum::serve(listener, router(engine)).await.unwrap() });
+        Door { address, server, _dir: dir }
+    }
+
+    async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let mut request = format!("{method} /api/v1{path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        stream.write_all(format!("{request}\r\n").as_bytes()).await.unwrap();
+        // A server may answer before it has read a body that it refuses.
+        let _ = stream.write_all(body.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let text = String::from_utf8(answer).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer to {method} {path}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &[], "").await
+    }
+
+    async fn post(&self, path: &str, kind: &str, body: &str) -> Answer {
+        self.call("POST", path, &[("content-type", kind)], body).await
+    }
+}
+
+const JOB: &str = "id: per_minute
+operators:
+  - {id: bids, kind: source}
+  - {id: count, kind: window, config: {window: {tumbling: {size: 1m}}, keys: [bidder], aggregates: [{expr: count(*), as: n}, {expr: sum(price), as: total}]}}
+  - {id: out, kind: sink}
+edges:
+  - {id: e1, from: bids, to: count}
+  - {id: e2, from: count, to: out}
+sources:
+  - operator_id: bids
+    input_type: kafka
+    config: {brokers: 'localhost:9092', topic: bids, sasl.password: hunter2}
+    codec: json
+    schema: [{name: bidder, type: BIGINT}, {name: price, type: BIGINT}, {name: at, type: TIMESTAMP(3)}]
+    time: {mode: event_time, timestamp_field: at, watermark: {out_of_orderness: 4s}}
+sinks:
+  - {operator_id: out, output_type: result}
+";
+
+/// API-1: validate, create as stopped, look at it, run it, delete it.
+#[tokio::test]
+async fn the_recommended_flow() {
+    let door = Door::open().await;
+    let validated = door.post("/jobs/validate", "application/yaml", JOB).await;
+    assert_eq!(validated.status, 200, "{}", validated.body);
+    assert_eq!(validated.json()["tasks"], json!(["bids-0", "count-0", "out-0"]));
+    assert_eq!(validated.json()["agents"], json!([]));
+    assert_eq!(door.get("/jobs").await.json(), json!({"items": [], "next": null}), "validation stores nothing");
+
+    let created = door.post("/jobs", "application/yaml", JOB).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    assert_eq!(created.header("location"), Some("/api/v1/jobs/per_minute"));
+    assert_eq!((&created.json()["desired_state"], &created.json()["version"]), (&json!("stopped"), &json!(1)));
+    let tag = created.header("etag").unwrap().to_owned();
+
+    let detail = door.get("/jobs/per_minute/detail").await.json();
+    assert_eq!(detail["planned_tasks"], json!(["bids-0", "count-0", "out-0"]));
+    assert_eq!(detail["spec"]["operators"][1]["config"]["aggregates"][1]["expr"], json!("sum(price)"));
+
+    let stale = door.call("PUT", "/jobs/per_minute/desired-state", &[("if-match", "\"999\"")], "state: running").await;
+    assert_eq!((stale.status, &stale.json()["code"]), (412, &json!("generation_moved_on")), "{}", stale.body);
+    let run = door.call("PUT", "/jobs/per_minute/desired-state", &[("if-match", &tag), ("content-type", "application/json")], r#"{"state": "running"}"#).await;
+    assert_eq!((run.status, &run.json()["desired_state"]), (202, &json!("running")), "{}", run.body);
+    assert_ne!(run.header("etag"), Some(tag.as_str()), "the generation has risen");
+
+    let stale = door.call("DELETE", "/jobs/per_minute", &[("if-match", &tag)], "").await;
+    assert_eq!(stale.status, 412);
+    let gone = door.call("DELETE", "/jobs/per_minute", &[], "").await;
+    assert_eq!((gone.status, gone.body.as_str()), (204, ""));
+}
+
+/// API-4: a bare JobSpec, a document with one job, `{spec, desired_state}`, and the query.
+#[tokio::test]
+async fn the_bodies_of_a_job() {
+    let door = Door::open().await;
+    let named = |name: &str| JOB.replace("per_minute", name);
+    let document = format!("streams: []\njobs:\n  - {}", named("document").replace('\n', "\n    "));
+    assert_eq!(door.post("/jobs", "application/yaml", &document).await.status, 201);
+    let wrapped = format!("desired_state: running\nspec:\n  {}", named("wrapped").replace('\n', "\n  "));
+    let answer = door.post("/jobs", "application/yaml", &wrapped).await;
+    assert_eq!((answer.status, &answer.json()["desired_state"]), (201, &json!("running")), "{}", answer.body);
+    let answer = door.post("/jobs?desired_state=running", "application/yaml", &named("query")).await;
+    assert_eq!((answer.status, &answer.json()["desired_state"]), (201, &json!("running")));
+    let spec = door.get("/jobs/query").await.json()["spec"].clone();
+    let mut json = spec.clone();
+    json["id"] = json!("json");
+    json["sources"][0]["config"]["properties"] = json!({});
+    let answer = door.post("/jobs", "application/json", &json.to_string()).await;
+    assert_eq!(answer.status, 201, "what is shown can be posted again: {}", answer.body);
+    assert_eq!(door.get("/jobs").await.json()["items"].as_array().map(Vec::len), Some(4));
+
+    assert_eq!(door.post("/jobs?desired_state=running", "application/yaml", &wrapped).await.status, 400);
+    assert_eq!(door.post("/jobs?desired_state=walking", "application/yaml", &named("query")).await.status, 422);
+    assert_eq!(door.post("/jobs?desired=running", "application/yaml", &named("query")).await.status, 400);
+    assert_eq!(door.post("/jobs", "application/yaml", "jobs: []").await.status, 422);
+    let answer = door.post("/jobs", "application/yaml", &format!("extra: 1\n{wrapped}")).await;
+    assert_eq!((answer.status, &answer.json()["path"]), (422, &json!("extra")));
+}
+
+/// 1.1: the same version is a no-op with equal content and a conflict with other content.
+#[tokio::test]
+async fn a_version_never_changes() {
+    let door = Door::open().await;
+    assert_eq!(door.post("/jobs", "application/yaml", JOB).await.status, 201);
+    let again = door.post("/jobs", "application/yaml", JOB).await;
+    assert_eq!(again.status, 200, "{}", again.body);
+    let other = door.post("/jobs", "application/yaml", &JOB.replace("1m", "2m")).await;
+    assert_eq!((other.status, &other.json()["code"]), (409, &json!("conflict")), "{}", other.body);
+}
+
+/// API-2, JOB-7: one problem format; all faults of a job with path, line, column and hint.
+#[tokio::test]
+async fn faults_come_together_with_their_places() {
+    let door = Door::open().await;
+    let wrong = JOB.replace("keys: [bidder]", "keys: [seller]").replace("sum(price)", "sum(cost)").replace("brokers: 'localhost:9092'", "brokers: nowhere");
+    for path in ["/jobs", "/jobs/validate"] {
+        let answer = door.post(path, "application/yaml", &wrong).await;
+        assert_eq!(answer.status, 422, "{}", answer.body);
+        let problem = answer.json();
+        let errors = problem["errors"].as_array().unwrap();
+        let mut places: Vec<String> = errors.iter().map(|e| format!("{} {}:{}", e["path"].as_str().unwrap(), e["line"], e["column"])).collect();
+        places.sort();
+        assert_eq!(places, [
+            "operators[1].config.aggregates[1].expr 4:133",
+            "operators[1].config.keys[0] 4:79",
+            "sources[0].config.brokers[0] 12:23",
+        ], "{}", answer.body);
+        assert_eq!(problem["correlation_id"].as_str(), answer.header("x-correlation-id"));
+        for field in ["code", "message", "path", "line", "column", "hint"] {
+            assert_eq!(problem[field], errors[0][field], "{field}");
+        }
+    }
+    assert_eq!(door.get("/jobs").await.json()["items"], json!([]));
+    let misspelt = door.post("/jobs", "application/yaml", &JOB.replace("edges:", "edgs:")).await;
+    assert_eq!((misspelt.status, &misspelt.json()["hint"]), (422, &json!("did you mean 'edges'?")));
+    let cycle = JOB.replace("from: count, to: out}", "from: count, to: out}\n  - {id: e3, from: count, to: count}");
+    let codes: Vec<Value> = door.post("/jobs", "application/yaml", &cycle).await.json()["errors"].as_array().unwrap().iter().map(|e| e["code"].clone()).collect();
+    assert_eq!(codes, [json!("self_loop"), json!("cycle")], "what lies behind a fault is not told as one");
+}
+
+#[tokio::test]
+async fn bodies_that_are_no_documents() {
+    let door = Door::open().await;
+    let broken = door.post("/jobs", "application/json", "{\"id\": \"a\",\n oops}").await;
+    assert_eq!((broken.status, &broken.json()["code"], &broken.json()["line"]), (400, &json!("syntax"), &json!(2)), "{}", broken.body);
+    assert_eq!(door.post("/jobs", "application/json", JOB).await.status, 400, "YAML is not JSON");
+    assert_eq!(door.post("/jobs", "application/json", r#"{"id": "a", "id": "b", "operators": []}"#).await.json()["code"], json!("duplicate_key"));
+    assert_eq!(door.post("/jobs", "application/yaml", "id: [").await.status, 400);
+    assert_eq!(door.post("/jobs", "application/yaml", "").await.json()["code"], json!("empty"));
+    let huge = "x".repeat(crate::yaml::BYTES_MAX + 1);
+    let answer = door.post("/jobs", "application/yaml", &huge).await;
+    assert_eq!((answer.status, &answer.json()["code"]), (413, &json!("too_large")));
+}
+
+/// JOB-9: the plan as JSON, text and DOT, by query or by Accept.
+#[tokio::test]
+async fn plans_in_three_formats() {
+    let door = Door::open().await;
+    door.post("/jobs", "application/yaml", JOB).await;
+    let json = door.get("/jobs/per_minute/plan").await;
+    assert_eq!(json.json()["chains"][0]["operators"][0]["id"], json!("bids"));
+    let text = door.get("/jobs/per_minute/plan?format=text").await;
+    assert!(text.body.starts_with("job per_minute version 1\n"), "{}", text.body);
+    let accepted = door.call("GET", "/jobs/per_minute/plan", &[("accept", "text/plain")], "").await;
+    assert_eq!(accepted.body, text.body);
+    let dot = door.call("GET", "/jobs/per_minute/plan", &[("accept", "text/vnd.graphviz")], "").await;
+    assert!(dot.body.starts_with("digraph \"per_minute\" {\n"), "{}", dot.body);
+    assert_eq!(door.get("/jobs/per_minute/plan?format=pdf").await.status, 400);
+}
+
+/// SQL-11: no way to read a job gives its secrets away.
+#[tokio::test]
+async fn secrets_are_never_shown() {
+    let door = Door::open().await;
+    let mut answers = vec![door.post("/jobs/validate", "application/yaml", JOB).await, door.post("/jobs", "application/yaml", JOB).await];
+    for path in ["", "/per_minute", "/per_minute/detail", "/per_minute/plan", "/per_minute/plan?format=text", "/per_minute/plan?format=dot", "/per_minute/events", "/per_minute/versions"] {
+        answers.push(door.get(&format!("/jobs{path}")).await);
+    }
+    for answer in answers {
+        assert!(answer.status < 300 && !answer.body.contains("hunter2"), "{}", answer.body);
+    }
+    let shown = door.get("/jobs/per_minute").await.json();
+    assert_eq!(shown["spec"]["sources"][0]["config"]["properties"]["sasl.password"], json!("***"));
+}
+
+#[tokio::test]
+async fn what_does_not_exist() {
+    let door = Door::open().await;
+    for path in ["/jobs/nobody", "/jobs/nobody/detail", "/jobs/nobody/plan", "/jobs/a%20b"] {
+        let answer = door.get(path).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (404, &json!("not_found")), "{path}");
+    }
+    let answer = door.get("/nothing").await;
+    assert_eq!((answer.status, &answer.json()["code"]), (404, &json!("unknown_route")));
+    let answer = door.call("PATCH", "/jobs", &[], "").await;
+    assert_eq!((answer.status, &answer.json()["code"]), (405, &json!("wrong_method")));
+    assert_eq!(door.get("/agents").await.json(), json!({"items": [], "next": null}));
+    door.post("/jobs", "application/yaml", JOB).await;
+    let state = |body: &'static str| door.call("PUT", "/jobs/per_minute/desired-state", &[], body);
+    assert_eq!(state("state: walking").await.json()["code"], json!("bad_value"));
+    assert_eq!(state("{}").await.json()["path"], json!("state"));
+    assert_eq!(state("{state: running, from: s1}").await.json()["code"], json!("not_available"));
+}
+
+/// `POST /sql`: columns with SQL types, rows in column order; errors with SQLSTATE and place.
+#[tokio::test]
+async fn statements() {
+    let door = Door::open().await;
+    let answer = door.post("/sql", "application/json", r#"{"sql": "SELECT 1 AS a, 'x' AS b, NULL::bigint AS c, 1.5::double precision AS d, true AS e"}"#).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let json = answer.json();
+    assert_eq!(json["rows"], json!([[1, "x", null, 1.5, true]]));
+    let types: Vec<&str> = json["columns"].as_array().unwrap().iter().map(|column| column["type"].as_str().unwrap()).collect();
+    assert_eq!(types[1..], ["TEXT", "BIGINT", "DOUBLE PRECISION", "BOOLEAN"]);
+    let wrong = door.post("/sql", "application/yaml", "sql: |\n  SELECT 1;\n  SELEC 2\n").await;
+    assert_eq!((wrong.status, &wrong.json()["code"], &wrong.json()["line"], &wrong.json()["column"]), (422, &json!("42601"), &json!(2), &json!(1)), "{}", wrong.body);
+    assert_eq!(door.post("/sql", "application/json", "{}").await.json()["path"], json!("sql"));
+}

@@ -11,7 +11,7 @@ pub const BYTES_MAX: usize = 10 << 20;
 /// Deepest nesting.
 pub const DEPTH_MAX: usize = 64;
 /// Most nodes of a document.
-const NODES_MAX: usize = 500_000;
+const NODES_MAX: usize = 200_000;
 /// Most nodes that aliases may add.
 const ALIASED_MAX: usize = 20_000;
 
