@@ -154,3 +154,6 @@ impl Target {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

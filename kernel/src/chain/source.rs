@@ -70,7 +70,7 @@ impl SourceHead {
     /// A head over an opened source. `judge` says that the job has no windows, so that late rows
     /// are judged here (EV-4).
     pub fn new(id: &OperatorId, work: &SourceWork, output: &Schema, source: Box<dyn Source>, judge: bool) -> Result<Self, Error> {
-        let timing = work.time.as_ref().map(|time| Timing::new(id, time, output, judge)).transpose()?;
+        let timing = work.time.as_ref().map(|time| Timing::new(id, time, work.on_error, output, judge)).transpose()?;
         let idle_timeout_ms = work.time.as_ref().map_or(0, |time| time.idle_timeout_ms);
         Ok(SourceHead {
             id: id.clone(),
@@ -319,7 +319,7 @@ impl SourceHead {
         };
         let timed = timing.stamp(rows, &mut state.max, wall_ms)?;
         counters.rows_invalid.fetch_add(timed.invalid, Ordering::Relaxed);
-        counters.rows_error.fetch_add(timed.future, Ordering::Relaxed);
+        counters.rows_error.fetch_add(timed.refused, Ordering::Relaxed);
         counters.rows_late.fetch_add(timed.late, Ordering::Relaxed);
         if let Some(max) = state.max {
             let watermark = timing.watermark(max);

@@ -298,6 +298,7 @@ impl Operator for Window {
             Envelope::Watermark(watermark) => self.begin_firing(watermark),
             Envelope::Barrier(_) => {
                 context.images.extend(self.table.freeze()?);
+                self.account(context)?;
                 self.held = Some(envelope);
             }
             Envelope::Idle | Envelope::Active | Envelope::End => self.held = Some(envelope),

@@ -301,6 +301,9 @@ impl Table {
             windows.entry(*start).or_default().push(row as u32);
         }
         for (start, picked) in windows {
+            if start.checked_add(self.shape.size_ms).is_none() {
+                return Err(self.corrupt("has a window out of range"));
+            }
             let part = take_record_batch(&rows, &UInt32Array::from(picked)).map_err(broken)?;
             let pane = pane_of(&mut self.panes, &self.shape, start)?;
             let (entries, bytes) = (pane.len(), pane.bytes());

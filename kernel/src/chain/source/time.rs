@@ -9,6 +9,7 @@ use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::TimeWork;
 use weir_planner::schema::Schema;
+use weir_planner::spec::ErrorPolicy;
 use weir_planner::time::TimeUnit;
 
 /// Rows with times, and how many were left out and why.
@@ -17,8 +18,8 @@ pub struct Timed {
     pub data: Data,
     /// NULL times.
     pub invalid: u64,
-    /// Too far ahead of the wall clock.
-    pub future: u64,
+    /// Out of range, or too far ahead of the wall clock.
+    pub refused: u64,
     /// Late in a job without windows.
     pub late: u64,
 }
@@ -33,13 +34,15 @@ pub struct Timing {
     max_future_ms: Option<i64>,
     /// Allowed lateness where rows are judged here.
     judge_ms: Option<i64>,
+    /// A time out of range is skipped rather than the end of the job.
+    skips: bool,
 }
 
 impl Timing {
     /// Finds the time column among `output`.
     ///
     /// Errors: no such column, or not of a time's type.
-    pub fn new(operator: &OperatorId, work: &TimeWork, output: &Schema, judge: bool) -> Result<Self, Error> {
+    pub fn new(operator: &OperatorId, work: &TimeWork, on_error: ErrorPolicy, output: &Schema, judge: bool) -> Result<Self, Error> {
         let Some(column) = output.index_of(&work.column) else {
             return Err(Error::new(Class::Bug, format!("source '{operator}' does not give its time column '{}'", work.column)));
         };
@@ -62,6 +65,10 @@ impl Timing {
             bound_ms: work.bound_ms,
             max_future_ms: work.max_future_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
             judge_ms: judge.then_some(work.allowed_lateness_ms),
+            skips: match on_error {
+                ErrorPolicy::Fail => false,
+                ErrorPolicy::Skip | ErrorPolicy::Route => true,
+            },
         })
     }
 
@@ -72,7 +79,7 @@ impl Timing {
 
     /// Gives rows their times and stamps and moves the split's running maximum.
     ///
-    /// Errors: a time that milliseconds cannot hold; names the column.
+    /// Errors: a time that milliseconds cannot hold, where the source does not skip; names the column.
     pub fn stamp(&self, rows: RecordBatch, max: &mut Option<i64>, wall_ms: i64) -> Result<Timed, Error> {
         let column = rows.column(self.column).clone();
         let (rows, column, invalid) = if column.null_count() == 0 {
@@ -82,7 +89,7 @@ impl Timing {
             let valid: BooleanArray = (0..column.len()).map(|row| Some(column.is_valid(row))).collect();
             (filter_record_batch(&rows, &valid).map_err(broken)?, filter(&column, &valid).map_err(broken)?, invalid)
         };
-        let times = self.times(&column)?;
+        let (rows, times, unfit) = self.times(rows, &column)?;
         let (rows, times, future) = self.guard(rows, times, wall_ms)?;
         let mut running = max.unwrap_or(i64::MIN);
         let mut behind = false;
@@ -94,7 +101,7 @@ impl Timing {
         if !times.is_empty() {
             *max = Some(running);
         }
-        let mut timed = Timed { data: Data { rows, times, stamps }, invalid, future, late: 0 };
+        let mut timed = Timed { data: Data { rows, times, stamps }, invalid, refused: unfit + future, late: 0 };
         if let (Some(lateness), Some(stamps)) = (self.judge_ms, &timed.data.stamps) {
             let pairs = timed.data.times.values().iter().zip(stamps.values());
             let keep: BooleanArray = pairs.map(|(time, stamp)| Some(time.saturating_add(lateness) >= *stamp)).collect();
@@ -115,20 +122,39 @@ impl Timing {
         Int64Array::from_iter_values(times.values().iter().map(stamp))
     }
 
-    /// Times in ms of a column without nulls.
-    fn times(&self, column: &ArrayRef) -> Result<Int64Array, Error> {
+    /// Times in ms of a column without nulls, and how many rows have none that fits.
+    fn times(&self, rows: RecordBatch, column: &ArrayRef) -> Result<(RecordBatch, Int64Array, u64), Error> {
         let raw = cast(column, &DataType::Int64).map_err(broken)?;
         let raw = raw.as_primitive::<Int64Type>();
         if self.unit == TimeUnit::Millisecond {
-            return Ok(Int64Array::new(raw.values().clone(), None));
+            return Ok((rows, Int64Array::new(raw.values().clone(), None), 0));
         }
-        let convert = |value: &i64| {
-            self.unit.to_millis(*value).ok_or_else(|| {
-                let message = format!("source '{}': {value} of column '{}' is out of range for event time in milliseconds", self.operator, self.name);
-                Error::new(Class::User, message)
-            })
-        };
-        Ok(Int64Array::from(raw.values().iter().map(convert).collect::<Result<Vec<i64>, Error>>()?))
+        let mut times = Vec::with_capacity(raw.len());
+        let mut keep = Vec::new();
+        for (row, value) in raw.values().iter().enumerate() {
+            match self.unit.to_millis(*value) {
+                Some(time) => {
+                    times.push(time);
+                    if !keep.is_empty() {
+                        keep.push(true);
+                    }
+                }
+                None if self.skips => {
+                    keep.resize(row, true);
+                    keep.push(false);
+                }
+                None => {
+                    let message = format!("source '{}': {value} of column '{}' is out of range for event time in milliseconds", self.operator, self.name);
+                    return Err(Error::new(Class::User, message));
+                }
+            }
+        }
+        let times = Int64Array::from(times);
+        if keep.is_empty() {
+            return Ok((rows, times, 0));
+        }
+        let unfit = (raw.len() - times.len()) as u64;
+        Ok((filter_record_batch(&rows, &BooleanArray::from(keep)).map_err(broken)?, times, unfit))
     }
 
     /// Leaves out rows too far ahead of the wall clock: they would carry the watermark away (C09).
@@ -146,3 +172,6 @@ impl Timing {
         Ok((filter_record_batch(&rows, &keep).map_err(broken)?, kept, future))
     }
 }
+
+#[cfg(test)]
+mod tests;

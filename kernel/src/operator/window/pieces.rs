@@ -24,12 +24,15 @@ impl Splitter {
         // Rows come mostly in order: the last row's window is the likely one.
         let mut last: Option<(i64, usize)> = None;
         for (row, time) in times.iter().enumerate() {
-            let start = time - (time - shift).rem_euclid(size_ms);
             let slot = match last {
-                Some((window, slot)) if window == start => slot,
-                _ => self.slot(start),
+                Some((start, slot)) if start <= *time && *time < start + size_ms => slot,
+                _ => {
+                    let start = time - (time - shift).rem_euclid(size_ms);
+                    let slot = self.slot(start);
+                    last = Some((start, slot));
+                    slot
+                }
             };
-            last = Some((start, slot));
             self.rows_of[slot].push(row as u32);
         }
         self.windows.sort_unstable();
