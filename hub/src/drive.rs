@@ -121,14 +121,20 @@ impl Driver {
         let now = self.clock.now();
         let mut draft = self.world.clone();
         let renews: Vec<String> = batch.iter().filter_map(|message| message.renews.clone()).collect();
-        let finishes: Vec<Finish> = batch.into_iter().map(|message| (message.act)(&mut draft, now)).collect();
+        let act = |message: Message| {
+            let before = draft.changes.stored();
+            let finish = (message.act)(&mut draft, now);
+            let quiet = message.renews.is_some() && draft.changes.stored() == before;
+            (finish, quiet)
+        };
+        let finishes: Vec<(Finish, bool)> = batch.into_iter().map(act).collect();
         draft.settle(now);
         let (writes, changes) = draft.take_changes();
         match self.commit(writes).await {
             Ok(()) => {
                 self.world = draft;
                 self.publish(&changes, now);
-                finishes.into_iter().for_each(|finish| finish(Ok(())));
+                finishes.into_iter().for_each(|(finish, _)| finish(Ok(())));
             }
             Err((message, class)) => {
                 tracing::error!(error = %message, "the hub's store failed; the changes are dropped");
@@ -136,8 +142,10 @@ impl Driver {
                 for agent in renews.iter().filter_map(|session| self.world.fleet.speaker(session).ok()).collect::<Vec<_>>() {
                     self.world.fleet.renew(&agent, now);
                 }
-                for finish in finishes {
-                    finish(Err(Error::Store { message: message.clone(), class }));
+                for (finish, quiet) in finishes {
+                    // A report without news has nothing to lose: the next one says the same again.
+                    let stored = if quiet { Ok(()) } else { Err(Error::Store { message: message.clone(), class }) };
+                    finish(stored);
                 }
             }
         }
@@ -157,6 +165,7 @@ impl Driver {
     }
 
     fn publish(&self, changes: &Changes, now: Now) {
+        // Sessions are part of the picture: a new one has touched its agent.
         let touched = !changes.seen_jobs.is_empty() || !changes.entries.is_empty() || !changes.seen_agents.is_empty();
         if touched || !changes.commands.is_empty() {
             let next = self.view.borrow().after(&self.world, changes);
@@ -164,7 +173,7 @@ impl Driver {
         }
         let mut awake = self.world.outbox.deliverable(now);
         // A poll of a session that has just been replaced shall end.
-        awake.extend(changes.agents.iter().cloned());
+        awake.extend(changes.arrived.iter().cloned());
         for agent in &awake {
             self.wakers.wake(agent);
         }

@@ -136,7 +136,7 @@ impl Fleet {
         if let Some(old) = known.and_then(|member| member.session.as_ref()) {
             self.sessions.remove(old);
         }
-        let agent = Agent {
+        let mut agent = Agent {
             id: request.agent.clone(),
             boot_id: request.boot_id.clone(),
             store_id: request.store_id.clone(),
@@ -145,6 +145,14 @@ impl Fleet {
             address: request.address.clone(),
             registered_at_ms: now.wall_ms,
         };
+        // The stored moment stays with what it is the moment of, so that a mere reconnect changes
+        // nothing that is stored and needs no disk.
+        if let Some(old) = known {
+            let same = Agent { registered_at_ms: old.agent.registered_at_ms, ..agent.clone() };
+            if same == old.agent {
+                agent = same;
+            }
+        }
         let member = Member { agent, session: Some(session.to_owned()), sequence: 0, deadline_ms: 0, lost: false, last_seen_at_ms: None, lease_until_at_ms: None, load: None };
         self.members.insert(request.agent.clone(), Arc::new(member));
         self.sessions.insert(session.to_owned(), request.agent.clone());

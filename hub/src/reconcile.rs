@@ -24,13 +24,17 @@ const EVENTS_A_REPORT_MAX: usize = 200;
 impl World {
     /// An agent registers. `session` is new and random.
     pub fn register(&mut self, request: &Register, session: String, now: Now) -> HubResponse {
+        let known = self.fleet.get(&request.agent).map(|member| member.agent.clone());
         let arrival = match self.fleet.register(request, &session, now) {
             Ok(arrival) => arrival,
             Err(refusal) => return HubResponse::Refused(refusal),
         };
         let agent = &request.agent;
         self.outbox.release(agent);
-        self.changes.agents.insert(agent.clone());
+        if self.fleet.get(agent).map(|member| &member.agent) != known.as_ref() {
+            self.changes.agents.insert(agent.clone());
+        }
+        self.changes.arrived.insert(agent.clone());
         self.changes.seen_agents.insert(agent.clone());
         for id in self.live_on(agent) {
             self.confirm(&id, request, arrival, now);

@@ -118,9 +118,19 @@ pub struct Changes {
     pub log: Vec<Write>,
     /// Jobs whose visible part changed, stored or not.
     pub seen_jobs: BTreeSet<JobId>,
+    /// Agents with a new session.
+    pub arrived: BTreeSet<AgentId>,
     /// Agents whose visible part changed, stored or not.
     pub seen_agents: BTreeSet<AgentId>,
     counters: bool,
+}
+
+impl Changes {
+    /// How much there is to store; rises with every stored change but a repeated one.
+    pub fn stored(&self) -> usize {
+        let sets = self.jobs.len() + self.entries.len() + self.agents.len() + self.commands.len();
+        sets + self.log.len() + usize::from(self.counters)
+    }
 }
 
 /// The whole.
