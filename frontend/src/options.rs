@@ -52,7 +52,8 @@ pub fn apply_job_options(spec: &mut JobSpec, options: &Map<String, Json>) -> Res
 ///
 /// Errors: the first fault; the source is then unchanged.
 pub fn apply_source_options(source: &mut Source, options: &Map<String, Json>) -> Result<(), Fault> {
-    let within = |object: &Object, name: &str| object.fields.iter().any(|field| field.name == name || field.name.strip_suffix("_ms") == Some(name));
+    let within =
+        |object: &Object, name: &str| object.fields.iter().any(|field| field.name == name || field.name.strip_suffix("_ms") == Some(name));
     let prefixed = options.iter().map(|(name, value)| {
         let name = if within(&shape::TIME, name) && name != "watermark" {
             format!("time.{name}")
@@ -133,7 +134,8 @@ fn nested(options: &Map<String, Json>, shape: &Object) -> Result<Node, Fault> {
     let mut root = Vec::new();
     for (name, value) in options {
         let parts: Vec<&str> = name.split('.').collect();
-        put(&mut root, &parts, Node::from_json(value)).map_err(|message| Fault::new("given_twice", name.clone(), format!("{}: {message}", shape.what)))?;
+        put(&mut root, &parts, Node::from_json(value))
+            .map_err(|message| Fault::new("given_twice", name.clone(), format!("{}: {message}", shape.what)))?;
     }
     Ok(Node { place: None, value: Value::Map(root) })
 }

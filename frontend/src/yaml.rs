@@ -122,7 +122,11 @@ pub(crate) fn document(root: &Node) -> Result<Document, Vec<Fault>> {
         let placed = |fault: Fault| key.place.map_or(fault.clone(), |place| fault.at(place));
         match (key.name.as_str(), &value.value) {
             ("jobs", Value::List(jobs)) if jobs.len() > JOBS_MAX => {
-                faults.push(placed(Fault::new("too_many_jobs", "jobs", format!("the document has {} jobs, at most {JOBS_MAX} are allowed", jobs.len()))));
+                faults.push(placed(Fault::new(
+                    "too_many_jobs",
+                    "jobs",
+                    format!("the document has {} jobs, at most {JOBS_MAX} are allowed", jobs.len()),
+                )));
             }
             ("jobs", Value::List(jobs)) => {
                 for (at, node) in jobs.iter().enumerate() {

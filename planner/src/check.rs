@@ -104,7 +104,8 @@ fn declared_names<'a>(what: &str, names: impl Iterator<Item = (String, &'a str)>
 /// A name that a schema lacks, with the nearest way out.
 fn unknown_column(path: impl Into<String>, what: &str, name: &str, input: &Schema) -> Fault {
     let known: Vec<&str> = input.0.iter().map(|column| column.name.as_str()).take(30).collect();
-    Fault::new("unknown_column", path, format!("{what} names the unknown column '{name}'")).with_hint(format!("columns here: {}", known.join(", ")))
+    Fault::new("unknown_column", path, format!("{what} names the unknown column '{name}'"))
+        .with_hint(format!("columns here: {}", known.join(", ")))
 }
 
 /// Column rules along the graph. An operator whose input is not known is passed over: what

@@ -28,7 +28,12 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
     let upstream = graph.sources_upstream(spec);
     let mut operators = Vec::with_capacity(spec.operators.len());
     for (at, operator) in spec.operators.iter().enumerate() {
-        let lateness = upstream[at].iter().filter_map(|&source| source_of(spec, source)).map(|source| source.time.allowed_lateness_ms).max().unwrap_or(0);
+        let lateness = upstream[at]
+            .iter()
+            .filter_map(|&source| source_of(spec, source))
+            .map(|source| source.time.allowed_lateness_ms)
+            .max()
+            .unwrap_or(0);
         let work = work::of(spec, at, &schemas[at], lateness).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         operators.push(Some(PlanOperator { id: operator.id.clone(), output: schemas[at].clone(), work }));
     }

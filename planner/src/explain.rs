@@ -126,7 +126,8 @@ fn of_window(window: &WindowWork) -> String {
     if !window.keys.is_empty() {
         text.push_str(&format!(" by {}", window.keys.join(", ")));
     }
-    let names: Vec<String> = window.aggregates.iter().map(|(name, aggregate)| format!("{name} = {:?}", aggregate.function).to_lowercase()).collect();
+    let names: Vec<String> =
+        window.aggregates.iter().map(|(name, aggregate)| format!("{name} = {:?}", aggregate.function).to_lowercase()).collect();
     if !names.is_empty() {
         text.push_str(&format!(" gives {}", names.join(", ")));
     }
@@ -184,8 +185,13 @@ fn members(plan: &JobPlan, members: &[(crate::id::ChainId, u32)]) -> String {
     while let Some(&(chain, first)) = rest.first() {
         let length = rest.iter().zip(first..).take_while(|((id, subtask), expected)| *id == chain && subtask == expected).count();
         let last = first + u32::try_from(length).unwrap_or(1) - 1;
-        let head = plan.chains.get(chain.get() as usize).and_then(|chain| chain.operators.first()).map_or("", |operator| operator.id.as_str());
-        runs.push(if length == 1 { format!("chain {chain} ({head}) task {first}") } else { format!("chain {chain} ({head}) tasks {first} to {last}") });
+        let head =
+            plan.chains.get(chain.get() as usize).and_then(|chain| chain.operators.first()).map_or("", |operator| operator.id.as_str());
+        runs.push(if length == 1 {
+            format!("chain {chain} ({head}) task {first}")
+        } else {
+            format!("chain {chain} ({head}) tasks {first} to {last}")
+        });
         rest = rest.get(length..).unwrap_or_default();
     }
     runs.join(", ")

@@ -40,7 +40,13 @@ pub fn put_integer(key: &mut Vec<u8>, value: i64) {
 
 /// Appends a REAL (widened) or DOUBLE.
 pub fn put_float(key: &mut Vec<u8>, value: f64) {
-    let canonical = if value.is_nan() { f64::NAN.to_bits() & !(1 << 63) } else if value == 0.0 { 0 } else { value.to_bits() };
+    let canonical = if value.is_nan() {
+        f64::NAN.to_bits() & !(1 << 63)
+    } else if value == 0.0 {
+        0
+    } else {
+        value.to_bits()
+    };
     key.push(3);
     key.extend_from_slice(&canonical.to_le_bytes());
 }

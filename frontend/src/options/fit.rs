@@ -301,7 +301,8 @@ impl Fit {
                 ("generate", "type", Some("nexmark" | "template")) => key.name = "kind".to_owned(),
                 (_, "type", Some(given)) if given == kind => continue,
                 (_, "type", given) => {
-                    let message = format!("the config is of type '{}', but the connector is '{kind}'", given.unwrap_or_default().escape_debug());
+                    let message =
+                        format!("the config is of type '{}', but the connector is '{kind}'", given.unwrap_or_default().escape_debug());
                     self.fault("type_mismatch", &path.field("type", "type"), value.place, message, "leave type out of config");
                     continue;
                 }
@@ -420,8 +421,18 @@ fn scalar(name: &str, text: &str, kind: Kind) -> Result<Json, Wrong> {
                 _ => wrong("one character", ""),
             }
         }
-        Kind::Commas | Kind::OneOrMany | Kind::TextMap | Kind::JsonText | Kind::Any | Kind::List(_) | Kind::Object(_) | Kind::OneOf(_)
-        | Kind::Operator | Kind::Source | Kind::Sink | Kind::Codec => wrong("something else", ""),
+        Kind::Commas
+        | Kind::OneOrMany
+        | Kind::TextMap
+        | Kind::JsonText
+        | Kind::Any
+        | Kind::List(_)
+        | Kind::Object(_)
+        | Kind::OneOf(_)
+        | Kind::Operator
+        | Kind::Source
+        | Kind::Sink
+        | Kind::Codec => wrong("something else", ""),
     }
 }
 
@@ -431,7 +442,11 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&
         return None;
     }
     let limit = (name.chars().count() / 3).clamp(1, 3);
-    known.map(|candidate| (distance(name, candidate), candidate)).filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
+    known
+        .map(|candidate| (distance(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, near)| near)
 }
 
 /// Edit distance: insertions, deletions, replacements.

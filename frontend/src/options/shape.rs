@@ -88,7 +88,10 @@ const fn object(what: &'static str, fields: &'static [Field]) -> Object {
     Object { what, fields, short: None }
 }
 
-use Kind::{Any, Bool, Char, Codec, Commas, Count, Id, JsonText, List, Millis, Number, OneOf, OneOrMany, SignedMillis, Small, Text, TextMap, Type, Word};
+use Kind::{
+    Any, Bool, Char, Codec, Commas, Count, Id, JsonText, List, Millis, Number, OneOf, OneOrMany, SignedMillis, Small, Text, TextMap, Type,
+    Word,
+};
 
 const UNIT: Kind = Word(&["s", "ms", "us", "ns"]);
 
@@ -111,10 +114,8 @@ const RESTART: Object = object(
     "restart",
     &[field("max_attempts", Small), field("window_ms", Millis), field("backoff_ms", Millis), field("max_backoff_ms", Millis)],
 );
-const STATE: Object = object(
-    "state",
-    &[field("backend", Text), field("format_version", Small), field("ttl_ms", Millis), field("max_bytes", Count)],
-);
+const STATE: Object =
+    object("state", &[field("backend", Text), field("format_version", Small), field("ttl_ms", Millis), field("max_bytes", Count)]);
 const RESOURCES: Object =
     object("resources", &[field("memory_bytes", Count), field("cpu_millicores", Count), field("inflight_bytes", Count)]);
 
@@ -169,10 +170,8 @@ const JOB_FIELDS: [Field; JOB_OPTIONS.fields.len() + JOB_GRAPH.len()] = {
 /// A whole JobSpec.
 pub const JOB: Object = object("job", &JOB_FIELDS);
 
-const EDGE: Object = object(
-    "edge",
-    &[needed("id", Id), needed("from", Id), needed("to", Id), field("partitioned", Bool), field("broadcast", Bool)],
-);
+const EDGE: Object =
+    object("edge", &[needed("id", Id), needed("from", Id), needed("to", Id), field("partitioned", Bool), field("broadcast", Bool)]);
 
 /// An operator, but for its config.
 pub const OPERATOR: Object =
@@ -181,8 +180,7 @@ pub const OPERATOR: Object =
 /// Config of a map.
 pub const MAP: Object = object("map config", &[field("filter", Text), field("project", List(&Text))]);
 
-const TUMBLING: Object =
-    object("tumbling window", &[needed("size_ms", Millis), field("offset_ms", SignedMillis), field("timezone", Text)]);
+const TUMBLING: Object = object("tumbling window", &[needed("size_ms", Millis), field("offset_ms", SignedMillis), field("timezone", Text)]);
 const SLIDING: Object =
     object("sliding window", &[needed("size_ms", Millis), needed("slide_ms", Millis), field("offset_ms", SignedMillis)]);
 const SESSION: Object = object("session window", &[needed("gap_ms", Millis)]);
@@ -341,15 +339,8 @@ const KAFKA_SOURCE: Object = object(
         field("properties", TextMap),
     ],
 );
-const KAFKA_SINK: Object = object(
-    "kafka sink",
-    &[
-        needed("brokers", Commas),
-        needed("topic", Text),
-        field("key", Commas),
-        field("properties", TextMap),
-    ],
-);
+const KAFKA_SINK: Object =
+    object("kafka sink", &[needed("brokers", Commas), needed("topic", Text), field("key", Commas), field("properties", TextMap)]);
 const NOTHING: Object = object("config", &[]);
 
 /// Config of each source connector.

@@ -18,9 +18,7 @@ fn everything() -> JobSpec {
             "durability": {"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "c"},
             "on_error": {"policy": "route", "to": "o"}, "batch": {"rows": 1, "bytes": 1, "linger_ms": 1}})
     };
-    let sink = |id: &str, kind: &str, config: Value| {
-        json!({"operator_id": id, "output_type": kind, "config": config, "codec": {"type": "json"}, "delivery": "upsert", "key": ["a"], "on_error": {"policy": "route", "to": "o"}})
-    };
+    let sink = |id: &str, kind: &str, config: Value| json!({"operator_id": id, "output_type": kind, "config": config, "codec": {"type": "json"}, "delivery": "upsert", "key": ["a"], "on_error": {"policy": "route", "to": "o"}});
     let window = |shape: Value| {
         json!({"window": shape, "keys": ["a"], "aggregates": [{"expr": "count(*)", "as": "n", "filter": "a > 1"}], "having": "n > 1", "trigger": "processing_time",
             "trigger_interval_ms": 1, "max_buffered_keys": 1, "on_overflow": "fail", "emit_empty": {"horizon_ms": 1}})

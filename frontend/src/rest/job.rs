@@ -52,7 +52,12 @@ pub(super) async fn validate(State(engine): State<Engine>, headers: HeaderMap, b
 }
 
 /// `POST /jobs`: 201, or 200 where the same version with equal content was there.
-pub(super) async fn create(State(engine): State<Engine>, asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>, headers: HeaderMap, body: Body) -> Answer {
+pub(super) async fn create(
+    State(engine): State<Engine>,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
     let (spec, _, in_body) = submitted(&engine, &headers, body).await?;
     let desired = match (asked.desired_state.as_deref(), in_body) {
@@ -110,7 +115,12 @@ pub(super) async fn detail(State(engine): State<Engine>, Path(id): Path<String>)
 }
 
 /// `GET /jobs/{id}/plan` as JSON, text or DOT, by `?format=` or else by `Accept`.
-pub(super) async fn plan(State(engine): State<Engine>, Path(id): Path<String>, asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>, headers: HeaderMap) -> Answer {
+pub(super) async fn plan(
+    State(engine): State<Engine>,
+    Path(id): Path<String>,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+) -> Answer {
     let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
     let info = job(&engine, &id)?;
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -36,7 +36,8 @@ impl Problem {
 
     /// A body that is no document: 413 for one that is too large, else 400.
     pub(super) fn unreadable(faults: Vec<Fault>) -> Problem {
-        let status = if faults.iter().any(|fault| fault.code == "too_large") { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+        let status =
+            if faults.iter().any(|fault| fault.code == "too_large") { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
         Problem::faults(status, faults)
     }
 
@@ -73,7 +74,13 @@ impl IntoResponse for Problem {
         if self.status.is_server_error() {
             tracing::warn!(correlation_id = id, status = self.status.as_u16(), code = self.code, message = self.message, "request failed");
         } else {
-            tracing::debug!(correlation_id = id, status = self.status.as_u16(), code = self.code, message = self.message, "request refused");
+            tracing::debug!(
+                correlation_id = id,
+                status = self.status.as_u16(),
+                code = self.code,
+                message = self.message,
+                "request refused"
+            );
         }
         let mut body = json!({
             "code": self.code,
@@ -101,7 +108,9 @@ impl From<HubError> for Problem {
         match error {
             HubError::Invalid(faults) => Problem::invalid(faults.0),
             HubError::NotFound { .. } => Problem::new(StatusCode::NOT_FOUND, "not_found", message),
-            HubError::Exists { .. } => Problem::new(StatusCode::CONFLICT, "exists", message).with_hint("choose another name, or drop it first"),
+            HubError::Exists { .. } => {
+                Problem::new(StatusCode::CONFLICT, "exists", message).with_hint("choose another name, or drop it first")
+            }
             HubError::Conflict(_) => Problem::new(StatusCode::CONFLICT, "conflict", message),
             HubError::InUse { .. } => Problem::new(StatusCode::CONFLICT, "in_use", message),
             HubError::JobFailed { .. } => Problem::new(StatusCode::CONFLICT, "job_failed", message),

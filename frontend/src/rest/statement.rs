@@ -20,11 +20,8 @@ use weir_planner::schema::ColumnType;
 /// Most rows of one answer; larger results go over Postgres wire.
 const ROWS_MAX: usize = 10_000;
 
-const STATEMENT: Object = Object {
-    what: "statement",
-    fields: &[Field { name: "sql", aliases: &[], kind: Kind::Text, required: true }],
-    short: None,
-};
+const STATEMENT: Object =
+    Object { what: "statement", fields: &[Field { name: "sql", aliases: &[], kind: Kind::Text, required: true }], short: None };
 
 /// Runs each statement in turn; the answer is that of the last one that gave rows, with every notice.
 pub(super) async fn run(State(engine): State<Engine>, headers: HeaderMap, body: Body) -> Result<Json<Value>, Problem> {
@@ -70,7 +67,11 @@ fn described(schema: &SchemaRef) -> Value {
 fn rows_of(batch: &RecordBatch, most: usize) -> Result<Vec<Value>, SqlError> {
     let options = FormatOptions::default();
     let wrong = |error: arrow::error::ArrowError| SqlError::new(sqlstate::INTERNAL_ERROR, error.to_string());
-    let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).map_err(wrong)).collect::<Result<Vec<_>, _>>()?;
+    let formatters = batch
+        .columns()
+        .iter()
+        .map(|column| ArrayFormatter::try_new(column.as_ref(), &options).map_err(wrong))
+        .collect::<Result<Vec<_>, _>>()?;
     let row = |at: usize| {
         let cell = |(column, formatter): (&std::sync::Arc<dyn Array>, &ArrayFormatter<'_>)| {
             if column.is_null(at) {
@@ -82,8 +83,12 @@ fn rows_of(batch: &RecordBatch, most: usize) -> Result<Vec<Value>, SqlError> {
                 DataType::Int16 => Ok(json!(column.as_primitive::<Int16Type>().value(at))),
                 DataType::Int32 => Ok(json!(column.as_primitive::<Int32Type>().value(at))),
                 DataType::Int64 => Ok(json!(column.as_primitive::<Int64Type>().value(at))),
-                DataType::Float32 if column.as_primitive::<Float32Type>().value(at).is_finite() => Ok(json!(column.as_primitive::<Float32Type>().value(at))),
-                DataType::Float64 if column.as_primitive::<Float64Type>().value(at).is_finite() => Ok(json!(column.as_primitive::<Float64Type>().value(at))),
+                DataType::Float32 if column.as_primitive::<Float32Type>().value(at).is_finite() => {
+                    Ok(json!(column.as_primitive::<Float32Type>().value(at)))
+                }
+                DataType::Float64 if column.as_primitive::<Float64Type>().value(at).is_finite() => {
+                    Ok(json!(column.as_primitive::<Float64Type>().value(at)))
+                }
                 _ => text(),
             }
         };

@@ -68,7 +68,8 @@ impl Door {
 
     async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let mut request = format!("{method} /api/v1{path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+        let mut request =
+            format!("{method} /api/v1{path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -133,7 +134,14 @@ async fn the_recommended_flow() {
 
     let stale = door.call("PUT", "/jobs/per_minute/desired-state", &[("if-match", "\"999\"")], "state: running").await;
     assert_eq!((stale.status, &stale.json()["code"]), (412, &json!("generation_moved_on")), "{}", stale.body);
-    let run = door.call("PUT", "/jobs/per_minute/desired-state", &[("if-match", &tag), ("content-type", "application/json")], r#"{"state": "running"}"#).await;
+    let run = door
+        .call(
+            "PUT",
+            "/jobs/per_minute/desired-state",
+            &[("if-match", &tag), ("content-type", "application/json")],
+            r#"{"state": "running"}"#,
+        )
+        .await;
     assert_eq!((run.status, &run.json()["desired_state"]), (202, &json!("running")), "{}", run.body);
     assert_ne!(run.header("etag"), Some(tag.as_str()), "the generation has risen");
 
@@ -186,19 +194,24 @@ async fn a_version_never_changes() {
 #[tokio::test]
 async fn faults_come_together_with_their_places() {
     let door = Door::open().await;
-    let wrong = JOB.replace("keys: [bidder]", "keys: [seller]").replace("sum(price)", "sum(cost)").replace("brokers: 'localhost:9092'", "brokers: nowhere");
+    let wrong = JOB
+        .replace("keys: [bidder]", "keys: [seller]")
+        .replace("sum(price)", "sum(cost)")
+        .replace("brokers: 'localhost:9092'", "brokers: nowhere");
     for path in ["/jobs", "/jobs/validate"] {
         let answer = door.post(path, "application/yaml", &wrong).await;
         assert_eq!(answer.status, 422, "{}", answer.body);
         let problem = answer.json();
         let errors = problem["errors"].as_array().unwrap();
-        let mut places: Vec<String> = errors.iter().map(|e| format!("{} {}:{}", e["path"].as_str().unwrap(), e["line"], e["column"])).collect();
+        let mut places: Vec<String> =
+            errors.iter().map(|e| format!("{} {}:{}", e["path"].as_str().unwrap(), e["line"], e["column"])).collect();
         places.sort();
-        assert_eq!(places, [
-            "operators[1].config.aggregates[1].expr 4:133",
-            "operators[1].config.keys[0] 4:79",
-            "sources[0].config.brokers[0] 12:23",
-        ], "{}", answer.body);
+        assert_eq!(
+            places,
+            ["operators[1].config.aggregates[1].expr 4:133", "operators[1].config.keys[0] 4:79", "sources[0].config.brokers[0] 12:23",],
+            "{}",
+            answer.body
+        );
         assert_eq!(problem["correlation_id"].as_str(), answer.header("x-correlation-id"));
         for field in ["code", "message", "path", "line", "column", "hint"] {
             assert_eq!(problem[field], errors[0][field], "{field}");
@@ -208,7 +221,12 @@ async fn faults_come_together_with_their_places() {
     let misspelt = door.post("/jobs", "application/yaml", &JOB.replace("edges:", "edgs:")).await;
     assert_eq!((misspelt.status, &misspelt.json()["hint"]), (422, &json!("did you mean 'edges'?")));
     let cycle = JOB.replace("from: count, to: out}", "from: count, to: out}\n  - {id: e3, from: count, to: count}");
-    let codes: Vec<Value> = door.post("/jobs", "application/yaml", &cycle).await.json()["errors"].as_array().unwrap().iter().map(|e| e["code"].clone()).collect();
+    let codes: Vec<Value> = door.post("/jobs", "application/yaml", &cycle).await.json()["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["code"].clone())
+        .collect();
     assert_eq!(codes, [json!("self_loop"), json!("cycle")], "what lies behind a fault is not told as one");
 }
 
@@ -218,7 +236,10 @@ async fn bodies_that_are_no_documents() {
     let broken = door.post("/jobs", "application/json", "{\"id\": \"a\",\n oops}").await;
     assert_eq!((broken.status, &broken.json()["code"], &broken.json()["line"]), (400, &json!("syntax"), &json!(2)), "{}", broken.body);
     assert_eq!(door.post("/jobs", "application/json", JOB).await.status, 400, "YAML is not JSON");
-    assert_eq!(door.post("/jobs", "application/json", r#"{"id": "a", "id": "b", "operators": []}"#).await.json()["code"], json!("duplicate_key"));
+    assert_eq!(
+        door.post("/jobs", "application/json", r#"{"id": "a", "id": "b", "operators": []}"#).await.json()["code"],
+        json!("duplicate_key")
+    );
     assert_eq!(door.post("/jobs", "application/yaml", "id: [").await.status, 400);
     assert_eq!(door.post("/jobs", "application/yaml", "").await.json()["code"], json!("empty"));
     let huge = "x".repeat(crate::yaml::BYTES_MAX + 1);
@@ -247,7 +268,16 @@ async fn plans_in_three_formats() {
 async fn secrets_are_never_shown() {
     let door = Door::open().await;
     let mut answers = vec![door.post("/jobs/validate", "application/yaml", JOB).await, door.post("/jobs", "application/yaml", JOB).await];
-    for path in ["", "/per_minute", "/per_minute/detail", "/per_minute/plan", "/per_minute/plan?format=text", "/per_minute/plan?format=dot", "/per_minute/events", "/per_minute/versions"] {
+    for path in [
+        "",
+        "/per_minute",
+        "/per_minute/detail",
+        "/per_minute/plan",
+        "/per_minute/plan?format=text",
+        "/per_minute/plan?format=dot",
+        "/per_minute/events",
+        "/per_minute/versions",
+    ] {
         answers.push(door.get(&format!("/jobs{path}")).await);
     }
     for answer in answers {
@@ -280,13 +310,20 @@ async fn what_does_not_exist() {
 #[tokio::test]
 async fn statements() {
     let door = Door::open().await;
-    let answer = door.post("/sql", "application/json", r#"{"sql": "SELECT 1 AS a, 'x' AS b, NULL::bigint AS c, 1.5::double precision AS d, true AS e"}"#).await;
+    let answer = door
+        .post("/sql", "application/json", r#"{"sql": "SELECT 1 AS a, 'x' AS b, NULL::bigint AS c, 1.5::double precision AS d, true AS e"}"#)
+        .await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     let json = answer.json();
     assert_eq!(json["rows"], json!([[1, "x", null, 1.5, true]]));
     let types: Vec<&str> = json["columns"].as_array().unwrap().iter().map(|column| column["type"].as_str().unwrap()).collect();
     assert_eq!(types[1..], ["TEXT", "BIGINT", "DOUBLE PRECISION", "BOOLEAN"]);
     let wrong = door.post("/sql", "application/yaml", "sql: |\n  SELECT 1;\n  SELEC 2\n").await;
-    assert_eq!((wrong.status, &wrong.json()["code"], &wrong.json()["line"], &wrong.json()["column"]), (422, &json!("42601"), &json!(2), &json!(1)), "{}", wrong.body);
+    assert_eq!(
+        (wrong.status, &wrong.json()["code"], &wrong.json()["line"], &wrong.json()["column"]),
+        (422, &json!("42601"), &json!(2), &json!(1)),
+        "{}",
+        wrong.body
+    );
     assert_eq!(door.post("/sql", "application/json", "{}").await.json()["path"], json!("sql"));
 }

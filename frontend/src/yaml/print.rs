@@ -33,7 +33,10 @@ pub fn masked<T: serde::Serialize>(value: &T) -> Json {
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let public = name.ends_with("mechanism") || name.ends_with("location") || name.ends_with(".algorithm");
-    !public && ["password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config"].iter().any(|word| name.contains(word))
+    !public
+        && ["password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config"]
+            .iter()
+            .any(|word| name.contains(word))
 }
 
 fn clean(json: &mut Json) {
@@ -102,9 +105,36 @@ fn prune(value: &mut Json, default: &Json) {
 
 /// Fields that come first, in this order; others follow by name.
 const FIRST: [&str; 30] = [
-    "id", "operator_id", "name", "kind", "type", "input_type", "output_type", "version", "parallelism", "max_parallelism", "from", "to", "config",
-    "filter", "project", "window", "keys", "expr", "as", "aggregates", "codec", "schema", "mode", "timestamp_field", "watermark", "time", "operators",
-    "edges", "sources", "sinks",
+    "id",
+    "operator_id",
+    "name",
+    "kind",
+    "type",
+    "input_type",
+    "output_type",
+    "version",
+    "parallelism",
+    "max_parallelism",
+    "from",
+    "to",
+    "config",
+    "filter",
+    "project",
+    "window",
+    "keys",
+    "expr",
+    "as",
+    "aggregates",
+    "codec",
+    "schema",
+    "mode",
+    "timestamp_field",
+    "watermark",
+    "time",
+    "operators",
+    "edges",
+    "sources",
+    "sinks",
 ];
 
 fn ordered(fields: &Map<String, Json>) -> Vec<(&String, &Json)> {
@@ -160,7 +190,10 @@ fn flow(value: &Json) -> String {
         Json::Bool(_) | Json::Number(_) => value.to_string(),
         Json::String(text) => scalar(text),
         Json::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
-        Json::Object(fields) => format!("{{{}}}", fields.iter().map(|(name, value)| format!("{}: {}", scalar(name), flow(value))).collect::<Vec<_>>().join(", ")),
+        Json::Object(fields) => format!(
+            "{{{}}}",
+            fields.iter().map(|(name, value)| format!("{}: {}", scalar(name), flow(value))).collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
@@ -169,6 +202,7 @@ fn scalar(text: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '(' | ')' | '*' | '+' | '<' | '>' | '=' | ' ');
     let word = text.to_ascii_lowercase();
     let reserved = matches!(word.as_str(), "true" | "false" | "yes" | "no" | "on" | "off" | "null" | "y" | "n");
-    let bare = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(safe) && !text.ends_with(' ') && !reserved;
+    let bare =
+        text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(safe) && !text.ends_with(' ') && !reserved;
     if bare { text.to_owned() } else { Json::from(text).to_string() }
 }

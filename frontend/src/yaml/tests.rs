@@ -81,7 +81,10 @@ fn the_rescale_sample() {
     let SourceOptions::Kafka(kafka) = &spec.sources[0].config else { panic!("not kafka") };
     assert_eq!((kafka.topics.as_slice(), kafka.scan_start), (["orders".to_owned()].as_slice(), ScanStart::Earliest));
     let faults = check(&spec, Horizon::Local);
-    assert_eq!(faults.iter().map(|fault| (fault.code.as_str(), fault.path.as_str())).collect::<Vec<_>>(), [("not_available", "sources[0].schema")]);
+    assert_eq!(
+        faults.iter().map(|fault| (fault.code.as_str(), fault.path.as_str())).collect::<Vec<_>>(),
+        [("not_available", "sources[0].schema")]
+    );
 }
 
 #[test]
@@ -143,7 +146,32 @@ fn printed_specs_read_back() {
 /// Text that looks like something else keeps its meaning through printing.
 #[test]
 fn printed_text_is_never_taken_for_anything_else() {
-    for odd in ["true", "null", "~", "", " a", "a ", "1e3", "- a", "a: b", "a #b", "'", "\"", "{a}", "[a]", "*a", "&a", "!a", "|", "a\nb", "\u{85}\u{2028}", "é✓", "%", "@a", "`"] {
+    for odd in [
+        "true",
+        "null",
+        "~",
+        "",
+        " a",
+        "a ",
+        "1e3",
+        "- a",
+        "a: b",
+        "a #b",
+        "'",
+        "\"",
+        "{a}",
+        "[a]",
+        "*a",
+        "&a",
+        "!a",
+        "|",
+        "a\nb",
+        "\u{85}\u{2028}",
+        "é✓",
+        "%",
+        "@a",
+        "`",
+    ] {
         let mut spec = one(WINDOWED);
         let OperatorKind::Map(map) = &mut spec.operators[1].kind else { panic!("not a map") };
         map.filter.as_mut().unwrap().sql = odd.to_owned();
@@ -177,19 +205,22 @@ fn all_faults_of_a_document_come_together() {
   - id: second
     operators: 5
 ";
-    assert_eq!(faults(text), [
-        "2:9 bad_name jobs[0].id",
-        "3:5 unknown_field jobs[0].paralelism",
-        "5:23 unknown_kind jobs[0].operators[0].kind",
-        "6:37 unknown_field jobs[0].operators[1].config.filtre",
-        "7:66 bad_duration jobs[0].operators[2].config.window.tumbling.size",
-        "9:9 missing_field jobs[0].edges[0].to",
-        "14:34 bad_type jobs[0].sources[0].schema[0].type",
-        "13:54 bad_value jobs[0].sources[0].config.scan.start",
-        "15:38 unknown_connector jobs[0].sources[1].input_type",
-        "17:62 type_mismatch jobs[0].sinks[0].config.type",
-        "19:16 wrong_type jobs[1].operators",
-    ]);
+    assert_eq!(
+        faults(text),
+        [
+            "2:9 bad_name jobs[0].id",
+            "3:5 unknown_field jobs[0].paralelism",
+            "5:23 unknown_kind jobs[0].operators[0].kind",
+            "6:37 unknown_field jobs[0].operators[1].config.filtre",
+            "7:66 bad_duration jobs[0].operators[2].config.window.tumbling.size",
+            "9:9 missing_field jobs[0].edges[0].to",
+            "14:34 bad_type jobs[0].sources[0].schema[0].type",
+            "13:54 bad_value jobs[0].sources[0].config.scan.start",
+            "15:38 unknown_connector jobs[0].sources[1].input_type",
+            "17:62 type_mismatch jobs[0].sinks[0].config.type",
+            "19:16 wrong_type jobs[1].operators",
+        ]
+    );
     let all = parse(text).err().unwrap();
     assert_eq!(all[1].hint, "did you mean 'parallelism'?");
     assert_eq!(all[3].hint, "did you mean 'filter'?");
@@ -288,7 +319,11 @@ fn options(json: Value) -> Map<String, Value> {
 /// SQL's `WITH` gives texts and dotted names; both lead to the same types.
 #[test]
 fn options_as_with_gives_them() {
-    let kafka = decode_source("kafka", options(json!({"brokers": "a:1", "topic": "t", "scan.start": "latest", "sasl.username": "u", "bounded": "true"}))).unwrap();
+    let kafka = decode_source(
+        "kafka",
+        options(json!({"brokers": "a:1", "topic": "t", "scan.start": "latest", "sasl.username": "u", "bounded": "true"})),
+    )
+    .unwrap();
     let SourceOptions::Kafka(kafka) = kafka else { panic!("not kafka") };
     assert_eq!((kafka.scan_start, kafka.bounded, kafka.properties["sasl.username"].as_str()), (ScanStart::Latest, true, "u"));
     let nexmark = decode_source("generate", options(json!({"type": "nexmark", "table": "bid", "rows": "10"}))).unwrap();
@@ -306,7 +341,11 @@ fn options_as_with_gives_them() {
 fn job_options_change_the_job_alone() {
     let mut spec = one(WINDOWED);
     let before = spec.clone();
-    apply_job_options(&mut spec, &options(json!({"parallelism": 3, "checkpoint.interval": "20s", "state.max_bytes": "1000", "restart.backoff": "1s"}))).unwrap();
+    apply_job_options(
+        &mut spec,
+        &options(json!({"parallelism": 3, "checkpoint.interval": "20s", "state.max_bytes": "1000", "restart.backoff": "1s"})),
+    )
+    .unwrap();
     assert_eq!((spec.parallelism, spec.checkpoint.interval_ms, spec.checkpoint.epoch_ms), (3, 20_000, 1_000));
     assert_eq!((spec.state.max_bytes, spec.restart.backoff_ms), (Some(1000), 1000));
     assert_eq!((&spec.operators, &spec.sources), (&before.operators, &before.sources));

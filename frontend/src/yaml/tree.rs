@@ -38,7 +38,9 @@ pub fn parse(text: &str) -> Result<Node, Vec<Fault>> {
     if !builder.faults.is_empty() {
         return Err(builder.faults);
     }
-    builder.root.ok_or_else(|| vec![Fault::new("empty", "", "the document is empty").with_hint("write a job: id, operators, edges, sources, sinks")])
+    builder.root.ok_or_else(|| {
+        vec![Fault::new("empty", "", "the document is empty").with_hint("write a job: id, operators, edges, sources, sinks")]
+    })
 }
 
 enum Open {

@@ -86,7 +86,9 @@ pub fn read_by(expr: &Expr, names: &mut BTreeSet<String>) {
             read_by(left, names);
             read_by(right, names);
         }
-        Expr::Not(expr) | Expr::Negate(expr) | Expr::IsNull { expr, .. } | Expr::IsBoolean { expr, .. } | Expr::Cast { expr, .. } => read_by(expr, names),
+        Expr::Not(expr) | Expr::Negate(expr) | Expr::IsNull { expr, .. } | Expr::IsBoolean { expr, .. } | Expr::Cast { expr, .. } => {
+            read_by(expr, names)
+        }
         Expr::Case { operand, branches, otherwise } => {
             for expr in operand.iter().chain(otherwise) {
                 read_by(expr, names);

@@ -60,7 +60,8 @@ impl Graph {
     pub fn sources_upstream(&self, spec: &JobSpec) -> Vec<BTreeSet<usize>> {
         let mut upstream = vec![BTreeSet::new(); self.inputs.len()];
         for &operator in &self.order {
-            let mut all: BTreeSet<usize> = self.producers(operator).flat_map(|from| upstream[from].iter().copied().collect::<Vec<_>>()).collect();
+            let mut all: BTreeSet<usize> =
+                self.producers(operator).flat_map(|from| upstream[from].iter().copied().collect::<Vec<_>>()).collect();
             if matches!(spec.operators[operator].kind, OperatorKind::Source) {
                 all.insert(operator);
             }
@@ -117,7 +118,10 @@ fn edges(spec: &JobSpec, faults: &mut Vec<Fault>) {
             if !places.contains_key(id) {
                 let known: Vec<&str> = spec.operators.iter().map(|o| o.id.as_str()).collect();
                 let message = format!("edge '{}' names the unknown operator '{id}'", edge.id);
-                faults.push(Fault::new("unknown_operator", format!("edges[{i}].{field}"), message).with_hint(format!("known operators: {}", known.join(", "))));
+                faults.push(
+                    Fault::new("unknown_operator", format!("edges[{i}].{field}"), message)
+                        .with_hint(format!("known operators: {}", known.join(", "))),
+                );
             }
         }
         if edge.from == edge.to {
@@ -174,7 +178,8 @@ fn cycle(spec: &JobSpec, faults: &mut Vec<Fault>) {
     let mut left: BTreeSet<&OperatorId> = spec.operators.iter().map(|operator| &operator.id).collect();
     loop {
         let inside = |id: &&OperatorId| {
-            spec.edges.iter().any(|e| e.to == **id && left.contains(&e.from)) && spec.edges.iter().any(|e| e.from == **id && left.contains(&e.to))
+            spec.edges.iter().any(|e| e.to == **id && left.contains(&e.from))
+                && spec.edges.iter().any(|e| e.from == **id && left.contains(&e.to))
         };
         let next: BTreeSet<&OperatorId> = left.iter().copied().filter(|id| inside(id)).collect();
         if next.len() == left.len() {
@@ -183,7 +188,10 @@ fn cycle(spec: &JobSpec, faults: &mut Vec<Fault>) {
         left = next;
     }
     let names: Vec<&str> = spec.operators.iter().filter(|o| left.contains(&o.id)).map(|o| o.id.as_str()).collect();
-    faults.push(Fault::new("cycle", "edges", format!("the edges form a cycle through {}", names.join(", "))).with_hint("a job's graph must be acyclic: remove one edge of the cycle"));
+    faults.push(
+        Fault::new("cycle", "edges", format!("the edges form a cycle through {}", names.join(", ")))
+            .with_hint("a job's graph must be acyclic: remove one edge of the cycle"),
+    );
 }
 
 fn reach(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
@@ -199,11 +207,17 @@ fn reach(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
         let (id, kind) = (&operator.id, operator.kind.name());
         if !fed[i] {
             let message = format!("{kind} '{id}' is not reached from any source");
-            faults.push(Fault::new("not_reached", format!("operators[{i}]"), message).with_hint(format!("add an edge that leads to '{id}', or remove it")));
+            faults.push(
+                Fault::new("not_reached", format!("operators[{i}]"), message)
+                    .with_hint(format!("add an edge that leads to '{id}', or remove it")),
+            );
         }
         if !drained[i] {
             let message = format!("{kind} '{id}' does not reach any sink");
-            faults.push(Fault::new("no_sink", format!("operators[{i}]"), message).with_hint(format!("add an edge that leads from '{id}', or remove it")));
+            faults.push(
+                Fault::new("no_sink", format!("operators[{i}]"), message)
+                    .with_hint(format!("add an edge that leads from '{id}', or remove it")),
+            );
         }
     }
 }

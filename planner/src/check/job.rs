@@ -39,7 +39,10 @@ fn parallelism(spec: &JobSpec, faults: &mut Vec<Fault>) {
         faults.push(Fault::new("too_many_tasks", "parallelism", format!("the job has {tasks} tasks, at most {TASKS_MAX} are allowed")));
     }
     if spec.operators.is_empty() {
-        faults.push(Fault::new("no_operators", "operators", format!("job '{}' has no operators", spec.id)).with_hint("a job needs at least a source, a sink and an edge"));
+        faults.push(
+            Fault::new("no_operators", "operators", format!("job '{}' has no operators", spec.id))
+                .with_hint("a job needs at least a source, a sink and an edge"),
+        );
     } else if spec.operators.len() > OPERATORS_MAX {
         let message = format!("the job has {} operators, at most {OPERATORS_MAX} are allowed", spec.operators.len());
         faults.push(Fault::new("too_many_operators", "operators", message));
@@ -78,7 +81,11 @@ fn placement(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
                 faults.push(Fault::new("local_unpinned", "node_ids", message).with_hint("name exactly one agent in node_ids"));
             }
             if spec.placement == Placement::Split {
-                faults.push(not_available("placement", "placement 'split' over several agents", "leave placement at colocated: all tasks of the job then run on one agent"));
+                faults.push(not_available(
+                    "placement",
+                    "placement 'split' over several agents",
+                    "leave placement at colocated: all tasks of the job then run on one agent",
+                ));
             }
             if spec.rebalance.mode == RebalanceMode::Auto {
                 faults.push(not_available("rebalance.mode", "rebalance 'auto'", "leave rebalance.mode at off"));
@@ -89,7 +96,9 @@ fn placement(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
     if rebalance.pressure_streak == 0 {
         faults.push(out_of_range("rebalance.pressure_streak", "pressure_streak", 0, "at least 1"));
     }
-    for (path, field, value) in [("rebalance.memory_pct", "memory_pct", rebalance.memory_pct), ("rebalance.cpu_pct", "cpu_pct", rebalance.cpu_pct)] {
+    for (path, field, value) in
+        [("rebalance.memory_pct", "memory_pct", rebalance.memory_pct), ("rebalance.cpu_pct", "cpu_pct", rebalance.cpu_pct)]
+    {
         if !(1..=100).contains(&value) {
             faults.push(out_of_range(path, field, value, "1 to 100"));
         }
@@ -103,9 +112,15 @@ fn recovery(spec: &JobSpec, faults: &mut Vec<Fault>) {
     match spec.recovery {
         Recovery::LatestCheckpoint => {}
         Recovery::LatestSavepoint => {
-            faults.push(not_available("recovery", "recovery 'latest_savepoint'", "leave it at latest_checkpoint: the job goes on from its newest decided cut"));
+            faults.push(not_available(
+                "recovery",
+                "recovery 'latest_savepoint'",
+                "leave it at latest_checkpoint: the job goes on from its newest decided cut",
+            ));
         }
-        Recovery::Fail => faults.push(not_available("recovery", "recovery 'fail'", "leave it at latest_checkpoint, and start with FRESH to begin empty")),
+        Recovery::Fail => {
+            faults.push(not_available("recovery", "recovery 'fail'", "leave it at latest_checkpoint, and start with FRESH to begin empty"))
+        }
     }
     let checkpoint = &spec.checkpoint;
     for (field, value) in [
@@ -119,16 +134,24 @@ fn recovery(spec: &JobSpec, faults: &mut Vec<Fault>) {
         }
     }
     if checkpoint.epoch_ms > checkpoint.interval_ms || (checkpoint.epoch_ms > 0 && checkpoint.interval_ms % checkpoint.epoch_ms != 0) {
-        let message = format!("checkpoint.interval_ms is {}, it must be a multiple of epoch_ms, which is {}", checkpoint.interval_ms, checkpoint.epoch_ms);
+        let message = format!(
+            "checkpoint.interval_ms is {}, it must be a multiple of epoch_ms, which is {}",
+            checkpoint.interval_ms, checkpoint.epoch_ms
+        );
         faults.push(Fault::new("checkpoint_pace", "checkpoint.interval_ms", message));
     }
-    for (field, value) in [("epoch_ms", checkpoint.epoch_ms), ("interval_ms", checkpoint.interval_ms), ("timeout_ms", checkpoint.timeout_ms)] {
+    for (field, value) in
+        [("epoch_ms", checkpoint.epoch_ms), ("interval_ms", checkpoint.interval_ms), ("timeout_ms", checkpoint.timeout_ms)]
+    {
         if value > super::DURATION_MS_MAX.unsigned_abs() {
             faults.push(out_of_range(format!("checkpoint.{field}"), field, format!("{value} ms"), "at most 100 years"));
         }
     }
     if spec.restart.backoff_ms > spec.restart.max_backoff_ms {
-        let message = format!("restart.backoff_ms is {}, more than max_backoff_ms, which is {}", spec.restart.backoff_ms, spec.restart.max_backoff_ms);
+        let message = format!(
+            "restart.backoff_ms is {}, more than max_backoff_ms, which is {}",
+            spec.restart.backoff_ms, spec.restart.max_backoff_ms
+        );
         faults.push(Fault::new("restart_backoff", "restart.backoff_ms", message));
     }
 }
@@ -143,14 +166,22 @@ fn limits(spec: &JobSpec, faults: &mut Vec<Fault>) {
         faults.push(Fault::new("unsupported_format", "state.format_version", message).with_hint("use 1"));
     }
     if spec.state.ttl_ms.is_some() {
-        faults.push(not_available("state.ttl_ms", "state.ttl_ms", "leave it out: windows drop their state once they have fired and their lateness has passed"));
+        faults.push(not_available(
+            "state.ttl_ms",
+            "state.ttl_ms",
+            "leave it out: windows drop their state once they have fired and their lateness has passed",
+        ));
     }
     if spec.state.max_bytes == Some(0) {
         faults.push(out_of_range("state.max_bytes", "max_bytes", 0, "at least 1"));
     }
     let resources = &spec.resources;
     if resources.memory_bytes.is_some() {
-        faults.push(not_available("resources.memory_bytes", "resources.memory_bytes", "bound the state with state.max_bytes and the rows in flight with resources.inflight_bytes"));
+        faults.push(not_available(
+            "resources.memory_bytes",
+            "resources.memory_bytes",
+            "bound the state with state.max_bytes and the rows in flight with resources.inflight_bytes",
+        ));
     }
     if resources.cpu_millicores.is_some() {
         faults.push(not_available("resources.cpu_millicores", "resources.cpu_millicores", "leave it out"));

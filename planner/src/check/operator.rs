@@ -93,7 +93,8 @@ fn check_map(id: &str, path: &str, map: &Map, faults: &mut Vec<Fault>) {
         faults.push(Fault::new("too_many_columns", format!("{path}.project"), message));
         return;
     }
-    let names = map.project.iter().enumerate().filter_map(|(j, p)| Some((format!("{path}.project[{j}]"), p.bound.as_deref()?.name.as_str())));
+    let names =
+        map.project.iter().enumerate().filter_map(|(j, p)| Some((format!("{path}.project[{j}]"), p.bound.as_deref()?.name.as_str())));
     declared_names(&format!("map '{id}'"), names, &[], faults);
 }
 
@@ -104,23 +105,33 @@ fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) 
         faults.push(Fault::new("empty_window", path, message).with_hint("add an aggregate, such as {expr: count(*), as: n}"));
     }
     let keys = window.keys.iter().enumerate().map(|(j, key)| (format!("{path}.keys[{j}]"), key.as_str()));
-    let aggregates = window.aggregates.iter().enumerate().map(|(j, aggregate)| (format!("{path}.aggregates[{j}].as"), aggregate.name.as_str()));
+    let aggregates =
+        window.aggregates.iter().enumerate().map(|(j, aggregate)| (format!("{path}.aggregates[{j}].as"), aggregate.name.as_str()));
     declared_names(&format!("window '{id}'"), keys.chain(aggregates), &["window_start", "window_end"], faults);
     for (j, aggregate) in window.aggregates.iter().enumerate() {
         unbound(&format!("{path}.aggregates[{j}].expr"), &aggregate.expr, faults);
         if let (Some(filter), Some(Aggregate { filter: None, .. })) = (&aggregate.filter, aggregate.expr.bound.as_deref()) {
             let message = format!("the filter '{}' was not bound to its input", filter.escape_debug());
-            faults.push(Fault::new("unbound", format!("{path}.aggregates[{j}].filter"), message).with_hint("this is a fault of Weir, not of the job: please report it"));
+            faults.push(
+                Fault::new("unbound", format!("{path}.aggregates[{j}].filter"), message)
+                    .with_hint("this is a fault of Weir, not of the job: please report it"),
+            );
         }
     }
     if let Some(having) = &window.having {
         condition(&format!("{path}.having"), &format!("having of window '{id}'"), having, faults);
     }
     if window.trigger == Trigger::ProcessingTime {
-        faults.push(not_available(format!("{path}.trigger"), "trigger 'processing_time'", "leave trigger at watermark: a window fires when event time passes its end"));
+        faults.push(not_available(
+            format!("{path}.trigger"),
+            "trigger 'processing_time'",
+            "leave trigger at watermark: a window fires when event time passes its end",
+        ));
     } else if window.trigger_interval_ms.is_some() {
         let message = format!("window '{id}' has a trigger_interval_ms, but trigger is watermark");
-        faults.push(Fault::new("trigger_interval", format!("{path}.trigger_interval_ms"), message).with_hint("leave trigger_interval_ms out"));
+        faults.push(
+            Fault::new("trigger_interval", format!("{path}.trigger_interval_ms"), message).with_hint("leave trigger_interval_ms out"),
+        );
     }
     if window.emit_empty.is_some() {
         faults.push(not_available(format!("{path}.emit_empty"), "emit_empty", "leave it out: windows without rows give no rows"));
@@ -135,10 +146,19 @@ fn shape(id: &str, path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
             let path = format!("{path}.tumbling");
             duration(format!("{path}.size_ms"), "size_ms", tumbling.size_ms, 1, faults);
             if !(-super::DURATION_MS_MAX..=super::DURATION_MS_MAX).contains(&tumbling.offset_ms) {
-                faults.push(out_of_range(format!("{path}.offset_ms"), "offset_ms", format!("{} ms", tumbling.offset_ms), "within 100 years"));
+                faults.push(out_of_range(
+                    format!("{path}.offset_ms"),
+                    "offset_ms",
+                    format!("{} ms", tumbling.offset_ms),
+                    "within 100 years",
+                ));
             }
             if tumbling.timezone.is_some() {
-                faults.push(not_available(format!("{path}.timezone"), "a timezone for windows", "leave it out: windows are cut in UTC, shifted by offset_ms"));
+                faults.push(not_available(
+                    format!("{path}.timezone"),
+                    "a timezone for windows",
+                    "leave it out: windows are cut in UTC, shifted by offset_ms",
+                ));
             }
         }
         WindowShape::Sliding(sliding) => {

@@ -19,7 +19,11 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
                 let message = format!("sinks names '{id}', which is a {}", operator.kind.name());
                 faults.push(Fault::new("not_a_sink", format!("{path}.operator_id"), message));
             }
-            None => faults.push(Fault::new("unknown_operator", format!("{path}.operator_id"), format!("sinks names the unknown operator '{id}'"))),
+            None => faults.push(Fault::new(
+                "unknown_operator",
+                format!("{path}.operator_id"),
+                format!("sinks names the unknown operator '{id}'"),
+            )),
         }
         if !seen.insert(id) {
             faults.push(Fault::new("duplicate_sink", format!("{path}.operator_id"), format!("sink '{id}' has more than one entry")));
@@ -35,7 +39,9 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
     for (i, operator) in spec.operators.iter().enumerate() {
         if matches!(operator.kind, OperatorKind::Sink) && !seen.contains(&operator.id) {
             let message = format!("sink '{}' has no entry under sinks", operator.id);
-            faults.push(Fault::new("missing_sink", format!("operators[{i}]"), message).with_hint("add one with its operator_id and output_type"));
+            faults.push(
+                Fault::new("missing_sink", format!("operators[{i}]"), message).with_hint("add one with its operator_id and output_type"),
+            );
         }
     }
 }
@@ -51,7 +57,11 @@ fn one(sink: &Sink, path: &str, faults: &mut Vec<Fault>) {
         SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Result(_) => {}
         SinkOptions::File(file) => {
             if file.path.is_empty() {
-                faults.push(Fault::new("missing_option", format!("{options}.path"), format!("sink '{id}' needs a path: the directory that it writes to")));
+                faults.push(Fault::new(
+                    "missing_option",
+                    format!("{options}.path"),
+                    format!("sink '{id}' needs a path: the directory that it writes to"),
+                ));
             }
         }
         SinkOptions::Kafka(kafka) => {
@@ -65,15 +75,26 @@ fn one(sink: &Sink, path: &str, faults: &mut Vec<Fault>) {
         (Delivery::AtLeastOnce, _) | (Delivery::ExactlyOnce, SinkOptions::Result(_) | SinkOptions::File(_)) => {}
         (Delivery::ExactlyOnce, SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Kafka(_)) => {
             let what = format!("delivery 'exactly_once' for a {kind} sink");
-            faults.push(not_available(format!("{path}.delivery"), &what, "use at_least_once, or write to the job's result table or a file, which are exact"));
+            faults.push(not_available(
+                format!("{path}.delivery"),
+                &what,
+                "use at_least_once, or write to the job's result table or a file, which are exact",
+            ));
         }
         (Delivery::Upsert, _) => {
-            faults.push(not_available(format!("{path}.delivery"), "delivery 'upsert'", "use at_least_once, or exactly_once with the job's result table or a file"));
+            faults.push(not_available(
+                format!("{path}.delivery"),
+                "delivery 'upsert'",
+                "use at_least_once, or exactly_once with the job's result table or a file",
+            ));
         }
     }
     if !sink.key.is_empty() && sink.delivery != Delivery::Upsert {
         let hint = if kind == "kafka" { "the record key is config.key" } else { "leave key out" };
-        faults.push(Fault::new("key_without_upsert", format!("{path}.key"), format!("sink '{id}' has a key, which only delivery 'upsert' uses")).with_hint(hint));
+        faults.push(
+            Fault::new("key_without_upsert", format!("{path}.key"), format!("sink '{id}' has a key, which only delivery 'upsert' uses"))
+                .with_hint(hint),
+        );
     }
     match sink.on_error.policy {
         ErrorPolicy::Fail => {}
@@ -82,7 +103,11 @@ fn one(sink: &Sink, path: &str, faults: &mut Vec<Fault>) {
         }
     }
     if sink.on_error.policy == ErrorPolicy::Fail && sink.on_error.to.is_some() {
-        faults.push(Fault::new("route_without_policy", format!("{path}.on_error.to"), format!("sink '{id}' has on_error.to, but the policy is not 'route'")));
+        faults.push(Fault::new(
+            "route_without_policy",
+            format!("{path}.on_error.to"),
+            format!("sink '{id}' has on_error.to, but the policy is not 'route'"),
+        ));
     }
 }
 

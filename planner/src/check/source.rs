@@ -18,7 +18,11 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
                 let message = format!("sources names '{id}', which is a {}", operator.kind.name());
                 faults.push(Fault::new("not_a_source", format!("{path}.operator_id"), message));
             }
-            None => faults.push(Fault::new("unknown_operator", format!("{path}.operator_id"), format!("sources names the unknown operator '{id}'"))),
+            None => faults.push(Fault::new(
+                "unknown_operator",
+                format!("{path}.operator_id"),
+                format!("sources names the unknown operator '{id}'"),
+            )),
         }
         if !seen.insert(id) {
             faults.push(Fault::new("duplicate_source", format!("{path}.operator_id"), format!("source '{id}' has more than one entry")));
@@ -28,7 +32,9 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
     for (i, operator) in spec.operators.iter().enumerate() {
         if matches!(operator.kind, OperatorKind::Source) && !seen.contains(&operator.id) {
             let message = format!("source '{}' has no entry under sources", operator.id);
-            faults.push(Fault::new("missing_source", format!("operators[{i}]"), message).with_hint("add one with its operator_id and input_type"));
+            faults.push(
+                Fault::new("missing_source", format!("operators[{i}]"), message).with_hint("add one with its operator_id and input_type"),
+            );
         }
     }
 }
@@ -55,7 +61,11 @@ fn one(spec: &JobSpec, source: &Source, path: &str, faults: &mut Vec<Fault>) {
             }
         }
         ErrorPolicy::Route => {
-            faults.push(not_available(format!("{path}.on_error.policy"), "on_error 'route'", "use skip, which counts and tells of each bad record, or fail"));
+            faults.push(not_available(
+                format!("{path}.on_error.policy"),
+                "on_error 'route'",
+                "use skip, which counts and tells of each bad record, or fail",
+            ));
         }
     }
     for (field, value, most) in [("rows", source.batch.rows, 1 << 20), ("bytes", source.batch.bytes, 1 << 30)] {
@@ -106,11 +116,24 @@ fn generated(generate: &Generate, who: &str, path: &str, faults: &mut Vec<Fault>
             useless(generate.table.is_some(), "table", "template");
             useless(generate.events_per_second != 0, "events_per_second", "template");
             match &generate.context {
-                None => faults.push(missing(format!("{path}.context"), who, "a context", "give the JSON object that every row repeats, or kind: nexmark with a table")),
+                None => faults.push(missing(
+                    format!("{path}.context"),
+                    who,
+                    "a context",
+                    "give the JSON object that every row repeats, or kind: nexmark with a table",
+                )),
                 Some(text) => match serde_json::from_str::<serde_json::Value>(text) {
                     Ok(serde_json::Value::Object(_)) => {}
-                    Ok(_) => faults.push(Fault::new("bad_context", format!("{path}.context"), format!("the context of {who} is not a JSON object"))),
-                    Err(error) => faults.push(Fault::new("bad_context", format!("{path}.context"), format!("the context of {who} is not JSON: {error}"))),
+                    Ok(_) => faults.push(Fault::new(
+                        "bad_context",
+                        format!("{path}.context"),
+                        format!("the context of {who} is not a JSON object"),
+                    )),
+                    Err(error) => faults.push(Fault::new(
+                        "bad_context",
+                        format!("{path}.context"),
+                        format!("the context of {who} is not JSON: {error}"),
+                    )),
                 },
             }
             if !(1..=1 << 20).contains(&generate.batch_size) {
@@ -136,10 +159,15 @@ fn kafka_options(kafka: &KafkaSource, who: &str, path: &str, faults: &mut Vec<Fa
         topic(who, format!("{path}.topics[{i}]"), name, faults);
     }
     if kafka.consumer_group.as_deref() == Some("") {
-        faults.push(Fault::new("bad_group", format!("{path}.consumer_group"), format!("the consumer group of {who} is empty")).with_hint("leave it out for weir.<job>.<source>"));
+        faults.push(
+            Fault::new("bad_group", format!("{path}.consumer_group"), format!("the consumer group of {who} is empty"))
+                .with_hint("leave it out for weir.<job>.<source>"),
+        );
     }
     match (kafka.scan_start, kafka.scan_timestamp_ms) {
-        (ScanStart::Timestamp, None) => faults.push(missing(format!("{path}.scan.timestamp_ms"), who, "a start time", "give scan.timestamp_ms in ms since 1970")),
+        (ScanStart::Timestamp, None) => {
+            faults.push(missing(format!("{path}.scan.timestamp_ms"), who, "a start time", "give scan.timestamp_ms in ms since 1970"))
+        }
         (ScanStart::Earliest | ScanStart::Latest | ScanStart::Group, Some(_)) => {
             let message = format!("{who} has scan.timestamp_ms, but scan.start is not timestamp");
             faults.push(Fault::new("option_not_used", format!("{path}.scan.timestamp_ms"), message));
@@ -214,7 +242,12 @@ fn codec(source: &Source, path: &str, faults: &mut Vec<Fault>) {
         },
         (SourceOptions::Values(_), Some(format)) => refuse(format, "leave codec out: it gives rows"),
         (SourceOptions::File(_), None) => {
-            faults.push(missing(path.clone(), &format!("source '{id}' of type file"), "a codec", "use codec: {type: json}, csv or parquet"));
+            faults.push(missing(
+                path.clone(),
+                &format!("source '{id}' of type file"),
+                "a codec",
+                "use codec: {type: json}, csv or parquet",
+            ));
         }
         (SourceOptions::File(_), Some(format @ Format::Raw(_))) => refuse(format, "use json, csv or parquet"),
         (SourceOptions::Kafka(_) | SourceOptions::Memory(_), Some(format @ Format::Parquet(_))) => refuse(format, "use json, csv or raw"),
@@ -226,24 +259,35 @@ fn codec(source: &Source, path: &str, faults: &mut Vec<Fault>) {
         && (!csv.delimiter.is_ascii() || matches!(csv.delimiter, '"' | '\n' | '\r' | '\0'))
     {
         let message = format!("the delimiter '{}' of source '{id}' cannot be used", csv.delimiter.escape_debug());
-        faults.push(Fault::new("bad_delimiter", format!("{path}.delimiter"), message).with_hint("use one ASCII character other than a quote or line end"));
+        faults.push(
+            Fault::new("bad_delimiter", format!("{path}.delimiter"), message)
+                .with_hint("use one ASCII character other than a quote or line end"),
+        );
     }
 }
 
 fn columns(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     let (id, who) = (&source.operator_id, format!("source '{}'", source.operator_id));
     let known = of_source(source);
-    let nexmark_without_table = matches!(&source.config, SourceOptions::Generate(g) if g.kind == GenerateKind::Nexmark && g.table.is_none());
+    let nexmark_without_table =
+        matches!(&source.config, SourceOptions::Generate(g) if g.kind == GenerateKind::Nexmark && g.table.is_none());
     if known.is_empty() && !nexmark_without_table {
         let what = format!("source '{id}' without declared columns (sampling its schema)");
         faults.push(not_available(format!("{path}.schema"), &what, "declare the columns: schema: [{name: id, type: BIGINT}, …]"));
         return;
     }
-    declared_names(&who, source.schema.iter().enumerate().map(|(j, column)| (format!("{path}.schema[{j}].name"), column.name.as_str())), &[], faults);
+    declared_names(
+        &who,
+        source.schema.iter().enumerate().map(|(j, column)| (format!("{path}.schema[{j}].name"), column.name.as_str())),
+        &[],
+        faults,
+    );
     for (j, column) in source.schema.iter().enumerate() {
         if column.ty == ColumnType::Interval {
             let message = format!("column '{}' of {who} cannot be an INTERVAL", column.name);
-            faults.push(Fault::new("bad_column_type", format!("{path}.schema[{j}].type"), message).with_hint("declare it as TEXT or as a number"));
+            faults.push(
+                Fault::new("bad_column_type", format!("{path}.schema[{j}].type"), message).with_hint("declare it as TEXT or as a number"),
+            );
         }
         let timed = matches!(column.ty, ColumnType::Timestamp { .. } | ColumnType::BigInt);
         if column.timestamp_unit.is_some() && !timed {
@@ -265,12 +309,18 @@ fn fixed_columns(source: &Source, path: &str, faults: &mut Vec<Fault>) {
                     Some(known) if known.ty == column.ty => {}
                     Some(known) => {
                         let message = format!("column '{}' of source '{id}' is {}, declared as {}", column.name, known.ty, column.ty);
-                        faults.push(Fault::new("fixed_column", format!("{path}.schema[{j}].type"), message).with_hint("leave schema out, or declare it as it is"));
+                        faults.push(
+                            Fault::new("fixed_column", format!("{path}.schema[{j}].type"), message)
+                                .with_hint("leave schema out, or declare it as it is"),
+                        );
                     }
                     None => {
                         let names: Vec<&str> = own.iter().map(|known| known.name.as_str()).collect();
                         let message = format!("the Nexmark table of source '{id}' has no column '{}'", column.name);
-                        faults.push(Fault::new("fixed_column", format!("{path}.schema[{j}].name"), message).with_hint(format!("it has {}", names.join(", "))));
+                        faults.push(
+                            Fault::new("fixed_column", format!("{path}.schema[{j}].name"), message)
+                                .with_hint(format!("it has {}", names.join(", "))),
+                        );
                     }
                 }
             }
@@ -317,7 +367,9 @@ fn event_time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     match (&time.timestamp_field, of_source(source)) {
         (None, _) => {
             let message = format!("source '{id}' is in event time, but has no timestamp_field");
-            faults.push(Fault::new("no_time_field", format!("{path}.timestamp_field"), message).with_hint("name the column with the event time"));
+            faults.push(
+                Fault::new("no_time_field", format!("{path}.timestamp_field"), message).with_hint("name the column with the event time"),
+            );
         }
         (Some(_), columns) if columns.is_empty() => {}
         (Some(field), columns) => match columns.iter().find(|column| column.name == *field) {
@@ -329,7 +381,10 @@ fn event_time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
             None => {
                 let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
                 let message = format!("the time column '{field}' of source '{id}' is not among its columns");
-                faults.push(Fault::new("unknown_column", format!("{path}.timestamp_field"), message).with_hint(format!("columns here: {}", names.join(", "))));
+                faults.push(
+                    Fault::new("unknown_column", format!("{path}.timestamp_field"), message)
+                        .with_hint(format!("columns here: {}", names.join(", "))),
+                );
             }
         },
     }
@@ -342,7 +397,10 @@ fn event_time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     duration(format!("{path}.watermark.out_of_orderness_ms"), "out_of_orderness_ms", watermark.out_of_orderness_ms, 0, faults);
     if watermark.strategy == WatermarkStrategy::Monotonous && watermark.out_of_orderness_ms != 0 {
         let message = format!("source '{id}' has a monotonous watermark with out_of_orderness_ms");
-        faults.push(Fault::new("monotonous_bound", format!("{path}.watermark.out_of_orderness_ms"), message).with_hint("use bounded_out_of_orderness, or leave it out"));
+        faults.push(
+            Fault::new("monotonous_bound", format!("{path}.watermark.out_of_orderness_ms"), message)
+                .with_hint("use bounded_out_of_orderness, or leave it out"),
+        );
     }
     if watermark.alignment_ms.is_some() {
         faults.push(not_available(format!("{path}.watermark.alignment_ms"), "watermark alignment", "leave alignment_ms out"));
@@ -360,7 +418,11 @@ fn late(spec: &JobSpec, id: &crate::id::OperatorId, time: &Time, path: &str, fau
     let Some(route) = &time.late_event_route else { return };
     let path = format!("{path}.late_event_route");
     match spec.operators.iter().find(|operator| operator.id == *route) {
-        None => faults.push(Fault::new("unknown_operator", path.clone(), format!("the late route of source '{id}' is the unknown operator '{route}'"))),
+        None => faults.push(Fault::new(
+            "unknown_operator",
+            path.clone(),
+            format!("the late route of source '{id}' is the unknown operator '{route}'"),
+        )),
         Some(operator) if !matches!(operator.kind, OperatorKind::Sink | OperatorKind::Map(_)) => {
             let message = format!("the late route of source '{id}' is '{route}', a {}", operator.kind.name());
             faults.push(Fault::new("bad_late_route", path.clone(), message).with_hint("lead late rows to a sink or a map"));
@@ -383,7 +445,8 @@ pub(super) fn timed(spec: &JobSpec, window: usize, upstream: &BTreeSet<usize>, f
         let id = &spec.operators[at].id;
         let untimed = |source: &&Source| source.operator_id == *id && source.time.mode == TimeMode::ProcessingTime;
         if spec.sources.iter().any(|source| untimed(&source)) {
-            let message = format!("window '{}' needs event time, but source '{id}' upstream is in processing time", spec.operators[window].id);
+            let message =
+                format!("window '{}' needs event time, but source '{id}' upstream is in processing time", spec.operators[window].id);
             let hint = "set the source's time: {mode: event_time, timestamp_field: …, watermark: {…}} (in SQL: WATERMARK FOR column AS …)";
             faults.push(Fault::new("window_without_time", format!("operators[{window}]"), message).with_hint(hint));
         }

@@ -176,11 +176,10 @@ fn what_is_not_available_is_refused() {
 /// JOB-4: the graph.
 #[test]
 fn the_graph() {
-    gives(&[("/operators/4/id", json!("out"))], &[
-        ("duplicate_operator", "operators[4].id"),
-        ("unknown_operator", "edges[3].to"),
-        ("unknown_operator", "sinks[1].operator_id"),
-    ]);
+    gives(
+        &[("/operators/4/id", json!("out"))],
+        &[("duplicate_operator", "operators[4].id"), ("unknown_operator", "edges[3].to"), ("unknown_operator", "sinks[1].operator_id")],
+    );
     gives(&[("/edges/1/id", json!("e1"))], &[("duplicate_edge_id", "edges[1].id")]);
     gives(&[("/edges/0/to", json!("nobody"))], &[("unknown_operator", "edges[0].to")]);
     gives(&[("/edges/-", json!({"id": "e5", "from": "slim", "to": "slim"}))], &[("self_loop", "edges[4]"), ("cycle", "edges")]);
@@ -209,11 +208,10 @@ fn a_cycle_names_its_operators() {
 #[test]
 fn joins() {
     let join = json!({"id": "count", "kind": "join", "config": {"left_from": "slim", "right_from": "bids", "left_key": "bidder", "right_key": "bidder", "window_ms": 1}});
-    gives(&[("/operators/2", join)], &[
-        ("join_inputs", "operators[2]"),
-        ("join_side", "operators[2].config.right_from"),
-        ("not_available", "operators[2].kind"),
-    ]);
+    gives(
+        &[("/operators/2", join)],
+        &[("join_inputs", "operators[2]"), ("join_side", "operators[2].config.right_from"), ("not_available", "operators[2].kind")],
+    );
 }
 
 #[test]
@@ -222,7 +220,10 @@ fn columns_and_expressions() {
     gives(&[("/operators/2/config/keys", json!(["bidder", "bidder"]))], &[("duplicate_column", "operators[2].config.keys[1]")]);
     gives(&[("/operators/2/config/aggregates/0/as", json!("window_end"))], &[("duplicate_column", "operators[2].config.aggregates[0].as")]);
     gives(&[("/operators/2/config/aggregates/0/as", json!("__total"))], &[("reserved_name", "operators[2].config.aggregates[0].as")]);
-    gives(&[("/operators/2/config/aggregates/0/expr", json!("sum(extra)"))], &[("unknown_column", "operators[2].config.aggregates[0].expr")]);
+    gives(
+        &[("/operators/2/config/aggregates/0/expr", json!("sum(extra)"))],
+        &[("unknown_column", "operators[2].config.aggregates[0].expr")],
+    );
     gives(&[("/operators/2/config/aggregates/0/expr", json!("unbound"))], &[("unbound", "operators[2].config.aggregates[0].expr")]);
     gives(&[("/operators/2/config/aggregates/0/filter", json!("price > 1"))], &[("unbound", "operators[2].config.aggregates[0].filter")]);
     gives(&[("/operators/2/config/having", json!("total"))], &[]);
@@ -258,7 +259,10 @@ fn sources() {
     gives(&[("/sources/0/config/scan.start", json!("timestamp"))], &[("missing_option", "sources[0].config.scan.timestamp_ms")]);
     gives(&[("/sources/0/config/scan.timestamp_ms", json!(5))], &[("option_not_used", "sources[0].config.scan.timestamp_ms")]);
     gives(&[("/sources/0/config/properties", json!({"group.id": "x"}))], &[("reserved_property", "sources[0].config.properties.group.id")]);
-    gives(&[("/sources/0/config/properties", json!({"sasl.password": "***"}))], &[("masked_secret", "sources[0].config.properties.sasl.password")]);
+    gives(
+        &[("/sources/0/config/properties", json!({"sasl.password": "***"}))],
+        &[("masked_secret", "sources[0].config.properties.sasl.password")],
+    );
     gives(&[("/sources/0/batch", json!({"rows": 0}))], &[("out_of_range", "sources[0].batch.rows")]);
     gives(&[("/sources/0/on_error", json!({"policy": "skip", "to": "out"}))], &[("route_without_policy", "sources[0].on_error.to")]);
     gives(&[("/sources/0/codec", json!({"type": "parquet"}))], &[("codec_not_taken", "sources[0].codec")]);
@@ -280,8 +284,18 @@ fn other_connectors() {
     with("generate", json!({"type": "generate"}), json_codec(), &[("missing_option", "sources[0].config.context")]);
     with("generate", json!({"type": "generate", "context": "[1]"}), json_codec(), &[("bad_context", "sources[0].config.context")]);
     with("generate", json!({"type": "generate", "context": "{"}), json_codec(), &[("bad_context", "sources[0].config.context")]);
-    with("generate", json!({"type": "generate", "context": "{}", "table": "bid"}), json_codec(), &[("option_not_used", "sources[0].config.table")]);
-    with("generate", json!({"type": "generate", "context": "{}", "batch_size": 0}), Value::Null, &[("out_of_range", "sources[0].config.batch_size")]);
+    with(
+        "generate",
+        json!({"type": "generate", "context": "{}", "table": "bid"}),
+        json_codec(),
+        &[("option_not_used", "sources[0].config.table")],
+    );
+    with(
+        "generate",
+        json!({"type": "generate", "context": "{}", "batch_size": 0}),
+        Value::Null,
+        &[("out_of_range", "sources[0].config.batch_size")],
+    );
     let nexmark = json!({"type": "generate", "kind": "nexmark"});
     with("generate", nexmark, Value::Null, &[("missing_option", "sources[0].config.table")]);
     let bids = json!({"type": "generate", "kind": "nexmark", "table": "bid"});
@@ -303,39 +317,57 @@ fn other_connectors() {
 /// JOB-4, EV-1: event time.
 #[test]
 fn event_time() {
-    gives(&[("/sources/0/time", json!({"mode": "event_time"}))], &[("no_time_field", "sources[0].time.timestamp_field"), ("no_watermark", "sources[0].time.watermark")]);
+    gives(
+        &[("/sources/0/time", json!({"mode": "event_time"}))],
+        &[("no_time_field", "sources[0].time.timestamp_field"), ("no_watermark", "sources[0].time.watermark")],
+    );
     gives(&[("/sources/0/time/timestamp_field", json!("nothing"))], &[("unknown_column", "sources[0].time.timestamp_field")]);
     gives(&[("/sources/0/time/timestamp_field", json!("extra"))], &[("bad_time_type", "sources[0].time.timestamp_field")]);
     gives(&[("/sources/0/time/timestamp_field", json!("auction"))], &[]);
-    gives(&[("/sources/0/time/watermark/out_of_orderness_ms", json!(-1))], &[("out_of_range", "sources[0].time.watermark.out_of_orderness_ms")]);
-    gives(&[("/sources/0/time/watermark/strategy", json!("monotonous"))], &[("monotonous_bound", "sources[0].time.watermark.out_of_orderness_ms")]);
+    gives(
+        &[("/sources/0/time/watermark/out_of_orderness_ms", json!(-1))],
+        &[("out_of_range", "sources[0].time.watermark.out_of_orderness_ms")],
+    );
+    gives(
+        &[("/sources/0/time/watermark/strategy", json!("monotonous"))],
+        &[("monotonous_bound", "sources[0].time.watermark.out_of_orderness_ms")],
+    );
     gives(&[("/sources/0/time/allowed_lateness_ms", json!(-1))], &[("out_of_range", "sources[0].time.allowed_lateness_ms")]);
     gives(&[("/sources/0/time", json!({"mode": "processing_time"}))], &[("window_without_time", "operators[2]")]);
-    gives(&[("/sources/0/time/mode", json!("processing_time"))], &[
-        ("processing_time", "sources[0].time.watermark"),
-        ("processing_time", "sources[0].time.timestamp_field"),
-        ("window_without_time", "operators[2]"),
-    ]);
-    gives(&[("/sources/0/time/late_event_route", json!("nobody"))], &[
-        ("unknown_operator", "sources[0].time.late_event_route"),
-        ("route_without_policy", "sources[0].time.late_event_route"),
-    ]);
-    gives(&[("/sources/0/time/late_event_policy", json!("route")), ("/sources/0/time/late_event_route", json!("bids"))], &[
-        ("not_available", "sources[0].time.late_event_policy"),
-        ("bad_late_route", "sources[0].time.late_event_route"),
-    ]);
-    gives(&[("/sources/0/time/late_event_policy", json!("route")), ("/sources/0/time/late_event_route", json!("slim"))], &[
-        ("not_available", "sources[0].time.late_event_policy"),
-        ("bad_late_route", "sources[0].time.late_event_route"),
-    ]);
+    gives(
+        &[("/sources/0/time/mode", json!("processing_time"))],
+        &[
+            ("processing_time", "sources[0].time.watermark"),
+            ("processing_time", "sources[0].time.timestamp_field"),
+            ("window_without_time", "operators[2]"),
+        ],
+    );
+    gives(
+        &[("/sources/0/time/late_event_route", json!("nobody"))],
+        &[("unknown_operator", "sources[0].time.late_event_route"), ("route_without_policy", "sources[0].time.late_event_route")],
+    );
+    gives(
+        &[("/sources/0/time/late_event_policy", json!("route")), ("/sources/0/time/late_event_route", json!("bids"))],
+        &[("not_available", "sources[0].time.late_event_policy"), ("bad_late_route", "sources[0].time.late_event_route")],
+    );
+    gives(
+        &[("/sources/0/time/late_event_policy", json!("route")), ("/sources/0/time/late_event_route", json!("slim"))],
+        &[("not_available", "sources[0].time.late_event_policy"), ("bad_late_route", "sources[0].time.late_event_route")],
+    );
 }
 
 #[test]
 fn sinks() {
     gives(&[("/sinks/1/output_type", json!("file"))], &[("type_mismatch", "sinks[1].output_type")]);
     gives(&[("/sinks/1/operator_id", json!("out"))], &[("duplicate_sink", "sinks[1].operator_id"), ("missing_sink", "operators[4]")]);
-    gives(&[("/sinks/1", json!({"operator_id": "topic", "output_type": "result", "config": {"type": "result"}}))], &[("two_results", "sinks[1]")]);
-    gives(&[("/sinks/1", json!({"operator_id": "topic", "output_type": "file", "config": {"type": "file", "path": ""}}))], &[("missing_option", "sinks[1].config.path")]);
+    gives(
+        &[("/sinks/1", json!({"operator_id": "topic", "output_type": "result", "config": {"type": "result"}}))],
+        &[("two_results", "sinks[1]")],
+    );
+    gives(
+        &[("/sinks/1", json!({"operator_id": "topic", "output_type": "file", "config": {"type": "file", "path": ""}}))],
+        &[("missing_option", "sinks[1].config.path")],
+    );
     gives(&[("/sinks/0/codec", json!({"type": "json"}))], &[("codec_not_taken", "sinks[0].codec")]);
     gives(&[("/sinks/0/key", json!(["bidder"]))], &[("key_without_upsert", "sinks[0].key")]);
     gives(&[("/sinks/1/config/topic", json!(""))], &[("bad_topic", "sinks[1].config.topic")]);
@@ -344,7 +376,11 @@ fn sinks() {
 /// Inputs that meet must have the same columns.
 #[test]
 fn inputs_that_differ() {
-    let changes = [("/operators/-", json!({"id": "raw", "kind": "map"})), ("/edges/-", json!({"id": "e5", "from": "bids", "to": "raw"})), ("/edges/-", json!({"id": "e6", "from": "raw", "to": "count"}))];
+    let changes = [
+        ("/operators/-", json!({"id": "raw", "kind": "map"})),
+        ("/edges/-", json!({"id": "e5", "from": "bids", "to": "raw"})),
+        ("/edges/-", json!({"id": "e6", "from": "raw", "to": "count"})),
+    ];
     let faults = check(&bound(changed(&changes)), Horizon::Local);
     assert_eq!(faults.len(), 1);
     assert_eq!(faults[0].message, "the inputs of window 'count' differ: 'raw' has 5 columns instead of 2");
@@ -365,22 +401,36 @@ fn a_fleet_needs_a_pinned_job() {
 /// On one agent they are accepted and said to do nothing (JOB-2).
 #[test]
 fn what_has_no_effect_is_told() {
-    let changes = [("/placement", json!("split")), ("/rebalance", json!({"mode": "auto"})), ("/rescale", json!(true)), ("/operators/2/config/keys", json!([])), ("/sinks/1/config/key", json!([]))];
+    let changes = [
+        ("/placement", json!("split")),
+        ("/rebalance", json!({"mode": "auto"})),
+        ("/rescale", json!(true)),
+        ("/operators/2/config/keys", json!([])),
+        ("/sinks/1/config/key", json!([])),
+    ];
     let spec = bound(changed(&changes));
     assert_eq!(check(&spec, Horizon::Local), []);
-    assert_eq!(notices(&spec), [
-        "placement 'split' has no effect on one agent",
-        "rebalance 'auto' has no effect on one agent",
-        "rescale has no effect while the job keeps its tasks",
-        "window 'count' has no keys and runs as one task",
-    ]);
+    assert_eq!(
+        notices(&spec),
+        [
+            "placement 'split' has no effect on one agent",
+            "rebalance 'auto' has no effect on one agent",
+            "rescale has no effect while the job keeps its tasks",
+            "window 'count' has no keys and runs as one task",
+        ]
+    );
     assert!(notices(&bound(sample())).is_empty());
 }
 
 /// JOB-7: all faults come at once, each with a way out or a plain reason.
 #[test]
 fn all_faults_come_together() {
-    let changes = [("/version", json!(0)), ("/horizon", json!("sealed")), ("/sources/0/config/brokers", json!([])), ("/operators/2/config/keys/0", json!("x"))];
+    let changes = [
+        ("/version", json!(0)),
+        ("/horizon", json!("sealed")),
+        ("/sources/0/config/brokers", json!([])),
+        ("/operators/2/config/keys/0", json!("x")),
+    ];
     let paths: Vec<String> = check(&bound(changed(&changes)), Horizon::Local).into_iter().map(|fault| fault.path).collect();
     assert_eq!(paths, ["version", "horizon", "sources[0].config.brokers", "operators[2].config.keys[0]"]);
 }

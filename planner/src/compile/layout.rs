@@ -60,9 +60,12 @@ fn parallelism(spec: &JobSpec, at: usize) -> u32 {
     let operator = &spec.operators[at];
     match &operator.kind {
         OperatorKind::Window(window) if window.keys.is_empty() => 1,
-        OperatorKind::Window(_) | OperatorKind::Source | OperatorKind::Map(_) | OperatorKind::Join(_) | OperatorKind::Union | OperatorKind::Sink => {
-            operator.parallelism.unwrap_or(spec.parallelism)
-        }
+        OperatorKind::Window(_)
+        | OperatorKind::Source
+        | OperatorKind::Map(_)
+        | OperatorKind::Join(_)
+        | OperatorKind::Union
+        | OperatorKind::Sink => operator.parallelism.unwrap_or(spec.parallelism),
     }
 }
 
@@ -75,7 +78,12 @@ fn route(spec: &JobSpec, graph: &Graph, schemas: &[Schema], parallelism: &[u32],
     }
     match &spec.operators[to].kind {
         OperatorKind::Window(window) if !window.keys.is_empty() => return Routing::Partitioned(window.keys.clone()),
-        OperatorKind::Window(_) | OperatorKind::Source | OperatorKind::Map(_) | OperatorKind::Join(_) | OperatorKind::Union | OperatorKind::Sink => {}
+        OperatorKind::Window(_)
+        | OperatorKind::Source
+        | OperatorKind::Map(_)
+        | OperatorKind::Join(_)
+        | OperatorKind::Union
+        | OperatorKind::Sink => {}
     }
     if flags.broadcast {
         return Routing::Broadcast;
@@ -98,7 +106,9 @@ fn keys_upstream(spec: &JobSpec, graph: &Graph, at: usize) -> Option<Vec<String>
             let keys = keys_upstream(spec, graph, graph.ends[*edge].0)?;
             match &spec.operators[at].kind {
                 OperatorKind::Map(map) => keys.iter().map(|key| renamed(map, key)).collect(),
-                OperatorKind::Union | OperatorKind::Sink | OperatorKind::Source | OperatorKind::Window(_) | OperatorKind::Join(_) => Some(keys),
+                OperatorKind::Union | OperatorKind::Sink | OperatorKind::Source | OperatorKind::Window(_) | OperatorKind::Join(_) => {
+                    Some(keys)
+                }
             }
         }
     }
@@ -109,7 +119,11 @@ fn renamed(map: &Map, key: &str) -> Option<String> {
         return Some(key.to_owned());
     }
     let passes = |expr: &Expr| matches!(expr, Expr::Column(name) if name == key);
-    map.project.iter().filter_map(|projection| projection.bound.as_deref()).find(|bound| passes(&bound.value.expr)).map(|bound| bound.name.clone())
+    map.project
+        .iter()
+        .filter_map(|projection| projection.bound.as_deref())
+        .find(|bound| passes(&bound.value.expr))
+        .map(|bound| bound.name.clone())
 }
 
 /// Connected components of the tasks, ordered by their first member.

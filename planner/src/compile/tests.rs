@@ -107,7 +107,10 @@ fn sources_keep_only_used_columns() {
     assert_eq!(names, ["bidder", "price", "date_time"]);
     assert!(!plan.chains[0].operators[0].output.0[0].nullable);
     let time = source.time.as_ref().unwrap();
-    assert_eq!((time.column.as_str(), time.unit, time.bound_ms, time.max_future_ms), ("date_time", TimeUnit::Millisecond, 4000, Some(86_400_000)));
+    assert_eq!(
+        (time.column.as_str(), time.unit, time.bound_ms, time.max_future_ms),
+        ("date_time", TimeUnit::Millisecond, 4000, Some(86_400_000))
+    );
 }
 
 /// A filter's columns are used too; a map without projection passes what it gets.
@@ -185,13 +188,16 @@ fn parallel_pipes_are_regions_of_their_own() {
             {"operator_id": "d", "output_type": "drop", "config": {"type": "drop"}}]
     });
     let plan = plan(json);
-    let regions: Vec<Vec<(u32, u32)>> = plan.regions.iter().map(|region| region.members.iter().map(|(chain, subtask)| (chain.get(), *subtask)).collect()).collect();
+    let regions: Vec<Vec<(u32, u32)>> =
+        plan.regions.iter().map(|region| region.members.iter().map(|(chain, subtask)| (chain.get(), *subtask)).collect()).collect();
     assert_eq!(regions, [vec![(0, 0)], vec![(0, 1)], vec![(0, 2)], vec![(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]]);
 }
 
 #[test]
 fn a_wrong_spec_gives_every_fault() {
-    let Err(Faults(faults)) = compile(&bound(changed(&[("/version", json!(0)), ("/parallelism", json!(0))])), Horizon::Local) else { panic!("compiled") };
+    let Err(Faults(faults)) = compile(&bound(changed(&[("/version", json!(0)), ("/parallelism", json!(0))])), Horizon::Local) else {
+        panic!("compiled")
+    };
     assert_eq!(faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), ["version", "parallelism"]);
 }
 

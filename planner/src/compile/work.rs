@@ -52,7 +52,9 @@ fn format_of(source: &Source) -> Option<Format> {
         },
         SourceOptions::Values(_) => None,
         SourceOptions::Memory(_) if !source.schema.is_empty() => Some(given.unwrap_or(json)),
-        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) => Some(given.unwrap_or(Format::Raw(crate::connector::Nothing {}))),
+        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) => {
+            Some(given.unwrap_or(Format::Raw(crate::connector::Nothing {})))
+        }
     }
 }
 
@@ -97,7 +99,8 @@ fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
         WindowShape::Tumbling(tumbling) => (tumbling.size_ms, tumbling.offset_ms),
         WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => return None,
     };
-    let aggregates = window.aggregates.iter().map(|a| Some((a.name.clone(), a.expr.bound.as_deref()?.clone()))).collect::<Option<Vec<_>>>()?;
+    let aggregates =
+        window.aggregates.iter().map(|a| Some((a.name.clone(), a.expr.bound.as_deref()?.clone()))).collect::<Option<Vec<_>>>()?;
     Some(WindowWork {
         size_ms,
         offset_ms,
@@ -112,7 +115,9 @@ fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
 
 fn of_sink(sink: &Sink) -> SinkWork {
     let format = match &sink.config {
-        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) => Some(sink.codec.clone().unwrap_or(Format::Json(Json::default()))),
+        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) => {
+            Some(sink.codec.clone().unwrap_or(Format::Json(Json::default())))
+        }
         SinkOptions::Drop(_) | SinkOptions::Result(_) => None,
     };
     SinkWork { options: sink.config.clone(), format, delivery: sink.delivery }

@@ -3,8 +3,8 @@
 //! here breaks every stored artifact: raise `KEY_ENCODING_VERSION` instead.
 
 use super::{
-    KEY_ENCODING_VERSION, group, hash, hash_integer, put_boolean, put_bytea, put_date, put_decimal, put_float, put_integer, put_interval, put_null,
-    put_text, put_timestamp,
+    KEY_ENCODING_VERSION, group, hash, hash_integer, put_boolean, put_bytea, put_date, put_decimal, put_float, put_integer, put_interval,
+    put_null, put_text, put_timestamp,
 };
 
 /// A key, its hash, and its key group of 128.
@@ -44,10 +44,38 @@ fn hashes_are_pinned() {
         (|k| put_timestamp(k, 1_757_000_000, 123_000_000), 0x5b9b4bab8338c4e0, 96),
         (|k| put_timestamp(k, -1, 999_999_999), 0x451a40f6fcb10647, 71),
         (|k| put_interval(k, 1, -2, 3), 0xb6c68a08d46d2e73, 115),
-        (|k| { put_text(k, "a"); put_integer(k, 7) }, 0x0f077d51f6885ad3, 83),
-        (|k| { put_null(k); put_null(k) }, 0x3325230e1f285505, 5),
-        (|k| { put_text(k, "ab"); put_text(k, "c") }, 0x5d6fd177568f0579, 121),
-        (|k| { put_text(k, "a"); put_text(k, "bc") }, 0x47459a7194acf17f, 127),
+        (
+            |k| {
+                put_text(k, "a");
+                put_integer(k, 7)
+            },
+            0x0f077d51f6885ad3,
+            83,
+        ),
+        (
+            |k| {
+                put_null(k);
+                put_null(k)
+            },
+            0x3325230e1f285505,
+            5,
+        ),
+        (
+            |k| {
+                put_text(k, "ab");
+                put_text(k, "c")
+            },
+            0x5d6fd177568f0579,
+            121,
+        ),
+        (
+            |k| {
+                put_text(k, "a");
+                put_text(k, "bc")
+            },
+            0x47459a7194acf17f,
+            127,
+        ),
     ];
     for (at, (put, expected, key_group)) in vectors.iter().enumerate() {
         let mut key = Vec::new();

@@ -1,0 +1,380 @@
+//! Operators and edges: the graph of a JobSpec.
+
+use crate::expr::{Aggregate, Typed};
+use crate::id::{EdgeId, OperatorId};
+use serde::{Deserialize, Serialize};
+
+/// A node of the graph. In text: `id`, `kind`, `parallelism`, `config`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "OperatorText", into = "OperatorText")]
+pub struct Operator {
+    /// Unique in the job.
+    pub id: OperatorId,
+    /// Overrides the job's.
+    pub parallelism: Option<u32>,
+    /// What it does.
+    pub kind: OperatorKind,
+}
+
+/// What an operator does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OperatorKind {
+    /// Reads; its options are the entry of `sources` with its id.
+    Source,
+    /// Filters and projects.
+    Map(Map),
+    /// Aggregates by window and keys.
+    Window(Window),
+    /// Interval join; validated, not available yet.
+    Join(Join),
+    /// Puts inputs of one schema together.
+    Union,
+    /// Writes; its options are the entry of `sinks` with its id.
+    Sink,
+}
+
+/// The text form of an operator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OperatorText {
+    id: OperatorId,
+    kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parallelism: Option<u32>,
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    config: serde_json::Value,
+}
+
+impl TryFrom<OperatorText> for Operator {
+    type Error = String;
+    fn try_from(text: OperatorText) -> Result<Self, String> {
+        fn typed<T: serde::de::DeserializeOwned>(text: &OperatorText) -> Result<T, String> {
+            let config = if text.config.is_null() { serde_json::json!({}) } else { text.config.clone() };
+            serde_json::from_value(config).map_err(|e| format!("config of operator '{}': {e}", text.id))
+        }
+        let bare = |kind: OperatorKind| match &text.config {
+            serde_json::Value::Null => Ok(kind),
+            serde_json::Value::Object(fields) if fields.is_empty() => Ok(kind),
+            _ => Err(format!("operator '{}' of kind {} takes no config", text.id, text.kind)),
+        };
+        let kind = match text.kind.as_str() {
+            "source" => bare(OperatorKind::Source)?,
+            "map" | "filter" => OperatorKind::Map(typed(&text)?),
+            "window" | "aggregate" => OperatorKind::Window(typed(&text)?),
+            "join" => OperatorKind::Join(typed(&text)?),
+            "union" => bare(OperatorKind::Union)?,
+            "sink" => bare(OperatorKind::Sink)?,
+            other => {
+                return Err(format!("kind '{other}' of operator '{}' is not known: use source, map, window, join, union or sink", text.id));
+            }
+        };
+        Ok(Operator { id: text.id, parallelism: text.parallelism, kind })
+    }
+}
+
+impl From<Operator> for OperatorText {
+    fn from(operator: Operator) -> Self {
+        let value = |v: Result<serde_json::Value, serde_json::Error>| v.expect("operator configs have string keys only");
+        let config = match &operator.kind {
+            OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => serde_json::Value::Null,
+            OperatorKind::Map(map) => value(serde_json::to_value(map)),
+            OperatorKind::Window(window) => value(serde_json::to_value(window)),
+            OperatorKind::Join(join) => value(serde_json::to_value(join)),
+        };
+        OperatorText { id: operator.id.clone(), kind: operator.kind.name().to_owned(), parallelism: operator.parallelism, config }
+    }
+}
+
+impl OperatorKind {
+    /// The `kind` word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            OperatorKind::Source => "source",
+            OperatorKind::Map(_) => "map",
+            OperatorKind::Window(_) => "window",
+            OperatorKind::Join(_) => "join",
+            OperatorKind::Union => "union",
+            OperatorKind::Sink => "sink",
+        }
+    }
+}
+
+/// An expression: SQL text, and beside it the bound form that the doors add before a spec is submitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "ExpressionText<T>", into = "ExpressionText<T>")]
+pub struct Expression<T: Clone> {
+    /// As the user wrote it, or as it was printed from the bound form.
+    pub sql: String,
+    /// Typed against the operator's input; `None` until a door binds it.
+    pub bound: Option<Box<T>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum ExpressionText<T> {
+    Plain(String),
+    Bound { sql: String, bound: Box<T> },
+}
+
+impl<T: Clone> From<ExpressionText<T>> for Expression<T> {
+    fn from(text: ExpressionText<T>) -> Self {
+        match text {
+            ExpressionText::Plain(sql) => Expression { sql, bound: None },
+            ExpressionText::Bound { sql, bound } => Expression { sql, bound: Some(bound) },
+        }
+    }
+}
+
+impl<T: Clone> From<Expression<T>> for ExpressionText<T> {
+    fn from(expression: Expression<T>) -> Self {
+        match expression.bound {
+            None => ExpressionText::Plain(expression.sql),
+            Some(bound) => ExpressionText::Bound { sql: expression.sql, bound },
+        }
+    }
+}
+
+/// Config of a map: filter first, then project. Without `project` all columns pass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Map {
+    /// Rows for which this is true pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Expression<Typed>>,
+    /// `expr AS name` each; a bare column keeps its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub project: Vec<Expression<Projection>>,
+}
+
+/// One output column of a map.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Projection {
+    /// Output name.
+    pub name: String,
+    /// Value.
+    pub value: Typed,
+}
+
+/// Config of a window aggregate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// Shape.
+    pub window: WindowShape,
+    /// Key columns, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// What is computed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aggregates: Vec<WindowAggregate>,
+    /// Condition over the output columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub having: Option<Expression<Typed>>,
+    /// What fires a window.
+    #[serde(default)]
+    pub trigger: Trigger,
+    /// Pace of a processing-time trigger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_interval_ms: Option<u64>,
+    /// Live (window, key) entries a task; 0 = no bound.
+    #[serde(default = "max_buffered_keys")]
+    pub max_buffered_keys: u64,
+    /// What happens at the bound.
+    #[serde(default)]
+    pub on_overflow: OnOverflow,
+    /// Rows for empty windows; validated, not available yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emit_empty: Option<EmitEmpty>,
+}
+
+/// One aggregate column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowAggregate {
+    /// `count(*)`, `sum(price)`.
+    pub expr: Expression<Aggregate>,
+    /// Output name.
+    #[serde(rename = "as")]
+    pub name: String,
+    /// Condition on the rows that count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+}
+
+/// Window shapes: exactly one key in text, such as `tumbling: {size_ms: 60000}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowShape {
+    /// Back to back.
+    Tumbling(Tumbling),
+    /// Overlapping; validated, not available yet.
+    Sliding(Sliding),
+    /// By silence; validated, not available yet.
+    Session(Session),
+    /// Growing; validated, not available yet.
+    Cumulate(Cumulate),
+}
+
+/// Tumbling windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tumbling {
+    /// Length.
+    pub size_ms: i64,
+    /// Shift of the boundaries, may be negative.
+    #[serde(default)]
+    pub offset_ms: i64,
+    /// Calendar days in this zone; validated, not available yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+}
+
+/// Sliding windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sliding {
+    /// Length.
+    pub size_ms: i64,
+    /// Distance of starts.
+    pub slide_ms: i64,
+    /// Shift.
+    #[serde(default)]
+    pub offset_ms: i64,
+}
+
+/// Session windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// Silence that ends one.
+    pub gap_ms: i64,
+}
+
+/// Cumulating windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cumulate {
+    /// Longest.
+    pub max_size_ms: i64,
+    /// Growth.
+    pub step_ms: i64,
+    /// Shift.
+    #[serde(default)]
+    pub offset_ms: i64,
+}
+
+/// `trigger`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the field says it")]
+pub enum Trigger {
+    #[default]
+    Watermark,
+    ProcessingTime,
+}
+
+/// `on_overflow`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the field says it")]
+pub enum OnOverflow {
+    #[default]
+    Evict,
+    Fail,
+}
+
+/// `emit_empty`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmitEmpty {
+    /// For keys seen within this time.
+    pub horizon_ms: u64,
+}
+
+/// Config of an interval join (JOIN-1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// Inner or outer.
+    #[serde(default)]
+    pub join_type: JoinType,
+    /// Operator of the left input.
+    pub left_from: OperatorId,
+    /// Operator of the right input.
+    pub right_from: OperatorId,
+    /// Key columns of the left input.
+    pub left_key: Names,
+    /// Key columns of the right input.
+    pub right_key: Names,
+    /// Symmetric bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_ms: Option<i64>,
+    /// Lower bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_ms: Option<i64>,
+    /// Upper bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper_ms: Option<i64>,
+    /// Time column of the left input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_timestamp: Option<String>,
+    /// Time column of the right input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub right_timestamp: Option<String>,
+    /// Grace.
+    #[serde(default)]
+    pub ttl_ms: i64,
+    /// Rows kept per key and side.
+    #[serde(default = "max_per_key")]
+    pub max_per_key: u64,
+    /// Further condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<Expression<Typed>>,
+}
+
+/// `join_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the field says it")]
+pub enum JoinType {
+    #[default]
+    Inner,
+    LeftOuter,
+    RightOuter,
+    FullOuter,
+}
+
+/// One name or a list of names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[allow(missing_docs, reason = "the type says it")]
+pub enum Names {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// An edge of the graph (JOB-5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edge {
+    /// Unique in the job.
+    pub id: EdgeId,
+    /// Producer.
+    pub from: OperatorId,
+    /// Consumer.
+    pub to: OperatorId,
+    /// By key.
+    #[serde(default)]
+    pub partitioned: bool,
+    /// To every subtask.
+    #[serde(default)]
+    pub broadcast: bool,
+}
+
+fn max_buffered_keys() -> u64 {
+    65_536
+}
+
+fn max_per_key() -> u64 {
+    10_000
+}
