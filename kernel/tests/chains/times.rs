@@ -1,13 +1,19 @@
 //! Idleness, the future guard, late rows of jobs without windows, draining.
 
-use crate::plans::{Shape, input, plan, sink, source, windowed};
+use crate::plans::{Shape, column, id, input, plan, sink, source, windowed};
 use crate::windows::{row, world};
 use crate::world::{Cut, FakeClock, Feed, Pace, World, collect};
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_kernel::chain::Control;
 use weir_oracle::Row;
+use weir_planner::expr::{Expr, Typed};
+use weir_planner::plan::{MapWork, PlanOperator, Work};
+use weir_planner::schema::{ColumnType, Schema};
+use weir_planner::spec::Projection;
 
 const PACE: Pace = Pace { batch_max: 10, sink_slow: 1 };
 
@@ -111,4 +117,48 @@ fn drain_stops_intake_and_fires_nothing() {
     let mut again = World::new(&windowed(&shape), &Feed::of(&rows, true), 2, PACE, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
     again.settle().unwrap();
     assert_eq!(collect(&again.outs)[&(0, Some(1))].count, 500);
+}
+
+/// EV-8: a split found later does not pull the watermark back, and holds it from then on.
+#[test]
+fn a_split_found_later_joins_the_minimum() {
+    let shape = Shape { bounded: false, ..Shape::default() };
+    let feed = Feed::of(&[row(0, 10, 1, 1), row(0, 1_200, 1, 1)], false);
+    let mut world = world(&windowed(&shape), &feed, 1, PACE).unwrap();
+    world.settle().unwrap();
+    assert_eq!(starts(&world), [0]);
+    feed.append(&[row(1, 1_100, 2, 1)]);
+    world.settle().unwrap();
+    feed.append(&[row(0, 3_500, 1, 1)]);
+    world.settle().unwrap();
+    assert_eq!(starts(&world), [0], "split 1 stands at 1100");
+    assert_eq!(world.chains[0].metrics().splits.read().len(), 2);
+    feed.append(&[row(1, 2_100, 2, 1)]);
+    world.settle().unwrap();
+    assert_eq!(starts(&world), [0, 1_000, 1_000], "keys 1 and 2");
+}
+
+/// CON-4: without event time `__meta_timestamp` is the time of ingestion, and nothing is late.
+#[test]
+fn processing_time_sources_stamp_the_wall_clock() {
+    let shape = Shape::default();
+    let mut input_task = source("in", &shape);
+    if let Work::Source(work) = &mut input_task.work {
+        work.time = None;
+    }
+    let value = Typed { expr: Expr::Column("__meta_timestamp".to_owned()), ty: ColumnType::BigInt, nullable: false };
+    let output = Schema(vec![column("at", ColumnType::BigInt)]);
+    let work = MapWork { filter: None, project: Some(vec![Projection { name: "at".to_owned(), value }]) };
+    let map = PlanOperator { id: id("m"), output: output.clone(), work: Work::Map(work) };
+    let plan = plan(vec![(1, vec![input_task, map, sink(&output)])], vec![], &shape);
+    let clock = Arc::new(FakeClock::default());
+    clock.wall_ms.store(777, Ordering::SeqCst);
+    let rows = [row(0, 5_000, 1, 1), row(0, 3, 1, 1)];
+    let mut world = World::new(&plan, &Feed::of(&rows, true), 1, PACE, &Cut::default(), &BTreeMap::new(), clock).unwrap();
+    world.steps(3).unwrap();
+    world.settle().unwrap();
+    assert!(world.ended());
+    let found: Vec<i64> = world.outs[&0].0.lock().iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|at| (777..800).contains(at)), "{found:?}");
 }

@@ -100,6 +100,8 @@ struct FeedSource {
     feed: Feed,
     /// Split number, next row, ended, restored maximum.
     splits: Vec<(u32, usize, bool, Option<i64>)>,
+    /// Which task of how many: new splits are dealt in turn.
+    task: (u32, u32),
     rng: Rng,
     batch_max: u64,
     schema: Arc<arrow::datatypes::Schema>,
@@ -118,6 +120,11 @@ impl Source for FeedSource {
 
     fn poll(&mut self, budget: Budget) -> Result<Polled, Error> {
         let lists = self.feed.splits.lock();
+        for name in lists.keys().filter(|name| *name % self.task.1 == self.task.0) {
+            if self.splits.iter().all(|split| split.0 != *name) {
+                self.splits.push((*name, 0, false, None));
+            }
+        }
         let left = |(name, next, ended, _): &(u32, usize, bool, Option<i64>)| !ended && (self.feed.bounded || *next < lists[name].len());
         let open: Vec<usize> = (0..self.splits.len()).filter(|i| left(&self.splits[*i])).collect();
         if open.is_empty() {
@@ -243,6 +250,7 @@ impl World {
         let has_source = |chain: &&weir_planner::plan::Chain| chain.operators.iter().any(|operator| matches!(operator.work, Work::Source(_)));
         let source_tasks: u32 = plan.chains.iter().filter(has_source).map(|chain| chain.parallelism).sum();
         let mut source_task = 0;
+        let mut sinks: Vec<OperatorId> = Vec::new();
         for chain in &plan.chains {
             for subtask in 0..chain.parallelism {
                 parts.wakes.insert((chain.id, subtask), Arc::new(NoWake));
@@ -261,6 +269,7 @@ impl World {
                             let source = FeedSource {
                                 feed: feed.clone(),
                                 splits: own.map(split).collect(),
+                                task: (mine, source_tasks),
                                 rng: Rng(rng.next()),
                                 batch_max: pace.batch_max,
                                 schema: Arc::new(operator.output.to_arrow()),
@@ -268,10 +277,15 @@ impl World {
                             parts.sources.insert(key, Box::new(source));
                         }
                         Work::Sink(_) => {
-                            let out = outs.get(&subtask).cloned().unwrap_or_default();
-                            let kept = cut.lengths.get(&subtask).copied().unwrap_or(0);
+                            // A second sink operator counts on from 100, a third from 200.
+                            let sink = 100 * sinks.iter().position(|id| *id == operator.id).unwrap_or(sinks.len()) as u32 + subtask;
+                            if !sinks.contains(&operator.id) {
+                                sinks.push(operator.id.clone());
+                            }
+                            let out = outs.get(&sink).cloned().unwrap_or_default();
+                            let kept = cut.lengths.get(&sink).copied().unwrap_or(0);
                             out.0.lock().truncate(kept as usize);
-                            new_outs.insert(subtask, out.clone());
+                            new_outs.insert(sink, out.clone());
                             parts.sinks.insert(key, Box::new(OutSink { out, rng: Rng(rng.next()), slow: pace.sink_slow, flushing: None }));
                         }
                         Work::Window(_) => {
