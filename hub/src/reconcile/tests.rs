@@ -257,6 +257,16 @@ fn a_failed_start_command() {
     assert_eq!(world.outbox.iter().count(), 0);
 }
 
+/// HUB-4: what an agent was given but has not done is given again to its next session, at once.
+#[test]
+fn a_new_session_is_given_what_is_not_done() {
+    let mut world = running();
+    world.set_desired(&job("j"), DesiredState::Stopped, None, false, at(1)).unwrap();
+    let (_, lost_on_the_way) = world.claim("s", at(1)).unwrap();
+    assert_eq!(lost_on_the_way.len(), 1);
+    assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[("j", 1)]), "t", at(2)), ["stop 1"]);
+}
+
 /// H6: what an older attempt says changes nothing, not even its events are kept.
 #[test]
 fn stale_attempts_are_not_heard() {
