@@ -155,15 +155,22 @@ pub fn serve(
     engine: Engine,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> BoxFuture<'static, Result<(), Error>> {
-    Box::pin(accept(listener, engine, shutdown, CONNECTIONS_MAX))
+    Box::pin(accept(listener, engine, shutdown, Limits { connections_max: CONNECTIONS_MAX, grace: GRACE }))
 }
 
-/// As [`serve`], for any engine and limit.
+/// Bounds of a listener.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    connections_max: usize,
+    grace: Duration,
+}
+
+/// As [`serve`], for any engine and limits.
 async fn accept<E: Answers>(
     listener: TcpListener,
     engine: E,
     shutdown: impl Future<Output = ()> + Send + 'static,
-    connections_max: usize,
+    limits: Limits,
 ) -> Result<(), Error> {
     let (phase, watched) = watch::channel(Phase::Open);
     let cancels = Cancels::default();
@@ -174,8 +181,8 @@ async fn accept<E: Answers>(
             () = &mut shutdown => break,
             Some(ended) = sessions.join_next() => note_end(ended),
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) if sessions.len() < connections_max + REFUSALS_MAX => {
-                    let admitted = sessions.len() < connections_max;
+                Ok((stream, peer)) if sessions.len() < limits.connections_max + REFUSALS_MAX => {
+                    let admitted = sessions.len() < limits.connections_max;
                     let session = session::run(stream, engine.clone(), cancels.clone(), watched.clone(), admitted);
                     tracing::debug!(%peer, "postgres client connected");
                     sessions.spawn(session);
@@ -191,7 +198,7 @@ async fn accept<E: Answers>(
     }
     drop(listener);
     phase.send_replace(Phase::Draining);
-    if tokio::time::timeout(GRACE, drain(&mut sessions)).await.is_err() {
+    if tokio::time::timeout(limits.grace, drain(&mut sessions)).await.is_err() {
         phase.send_replace(Phase::Cut);
         if tokio::time::timeout(FAREWELL, drain(&mut sessions)).await.is_err() {
             sessions.shutdown().await;

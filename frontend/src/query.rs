@@ -9,6 +9,7 @@ mod fault;
 mod functions;
 mod information_schema;
 mod names;
+mod parameters;
 mod pg_catalog;
 mod results;
 mod rewrite;
@@ -141,7 +142,7 @@ impl Queries {
             let state = queries.state();
             let (plan, labels) = queries.plan(&state, statement, &text).await?;
             let fault = |error| from_datafusion(&error, &text);
-            let wanted = plan.get_parameter_types().map_err(fault)?;
+            let wanted = parameters::wanted(&plan).map_err(fault)?;
             let number = |name: &String| name.trim_start_matches('$').parse::<usize>().unwrap_or(0);
             let count = wanted.keys().map(number).max().unwrap_or(0).max(hints.len());
             let of = |i: usize| {
@@ -211,7 +212,7 @@ impl Queries {
         let physical = state.create_physical_plan(&plan).await.map_err(fault)?;
         let shown = format!("Logical plan\n{}\nPhysical plan\n{}", optimized.display_indent(), displayable(physical.as_ref()).indent(false));
         let schema = explain_schema();
-        let lines = arrow::array::StringArray::from_iter_values(shown.lines());
+        let lines = arrow::array::StringArray::from(shown.lines().collect::<Vec<_>>());
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(lines)])
             .map_err(|error| from_datafusion(&error.into(), text))?;
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(batch)]));

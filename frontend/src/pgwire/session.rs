@@ -14,6 +14,7 @@ use crate::query::{SERVER_VERSION, SessionFacts};
 use crate::sql::{Outcome, Parameter};
 use arrow::record_batch::RecordBatch;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::FutureExt;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -150,7 +151,11 @@ async fn interruptible<T>(reader: &mut Reader, control: &mut Control, work: impl
         }
         () = reached(&mut control.phase, Phase::Cut) => Err(Stop::End(End::Broken(shutting_down()))),
         () = reader.gone() => Err(Stop::End(End::Gone)),
-        done = work => done,
+        done = std::panic::AssertUnwindSafe(work).catch_unwind() => done.unwrap_or_else(|_| {
+            // What it had begun to write may be half a message: the session cannot go on.
+            let error = Error::new(sqlstate::INTERNAL_ERROR, "the statement broke the session");
+            Err(Stop::End(End::Broken(error.with_hint("this is a fault of Weir: please report it with the statement"))))
+        }),
     }
 }
 

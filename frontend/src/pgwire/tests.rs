@@ -1,3 +1,8 @@
-//! The wire against real clients: tokio-postgres and psql, over a real hub.
+//! The wire against real clients: tokio-postgres, psql and bytes by hand, over a real hub.
 
+mod client;
 mod double;
+mod garbage;
+mod protocol;
+mod psql;
+mod values;

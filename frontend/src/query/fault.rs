@@ -4,7 +4,6 @@ use super::catalog::{Catalogs, readable_names};
 use crate::error::{Error, sqlstate};
 use arrow::error::ArrowError;
 use datafusion::common::SchemaError;
-use datafusion::common::utils::datafusion_strsim::normalized_levenshtein;
 use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use sqlparser::ast::{ObjectName, ObjectNamePart, Statement, visit_relations};
@@ -42,17 +41,57 @@ pub(super) fn of_plan(error: &DataFusionError, text: &str, named: &[Named], stat
         let missing = found.message.split('\'').nth(1).unwrap_or_default().to_owned();
         let bare = missing.rsplit('.').next().unwrap_or(&missing).to_owned();
         let names = state.catalog_list().downcast_ref::<Catalogs>().map(|catalogs| readable_names(catalogs.scope())).unwrap_or_default();
-        let near = |name: &&String| {
-            let last = name.rsplit('.').next().unwrap_or(name);
-            normalized_levenshtein(last, &bare) >= 0.6
-        };
-        let best = names.iter().filter(near).max_by(|a, b| normalized_levenshtein(a, &bare).total_cmp(&normalized_levenshtein(b, &bare)));
-        found.hint = Some(match best {
+        found.hint = Some(match nearest(names.iter().map(String::as_str), &bare) {
             Some(name) => format!("did you mean {name}?"),
             None => "\\d lists what can be read; SHOW JOBS lists jobs".to_owned(),
         });
     }
+    if found.sqlstate == sqlstate::UNDEFINED_FUNCTION {
+        if let Some(written) = found.message.strip_prefix("invalid function '").and_then(|rest| rest.strip_suffix('\'')) {
+            let (scalar, aggregate, window) = (state.scalar_functions(), state.aggregate_functions(), state.window_functions());
+            let names = scalar.keys().chain(aggregate.keys()).chain(window.keys()).map(String::as_str);
+            let public = names.filter(|name| !name.starts_with("weir_") && !name.starts_with("pg_"));
+            found.hint = nearest(public, &written.to_lowercase()).map(|name| format!("did you mean {name}?"));
+            found.message = format!("function '{written}' does not exist");
+        }
+    }
     found
+}
+
+/// How near a name without its schema is to the one that was written: 1 is equal.
+fn closeness(name: &str, written: &str) -> f64 {
+    let name = name.rsplit('.').next().unwrap_or(name);
+    let longest = name.chars().count().max(written.chars().count()).max(1);
+    1.0 - steps(name, written) as f64 / longest as f64
+}
+
+/// The name nearest to the one that was written, when it is near at all. Of equally near ones,
+/// the one that begins alike.
+fn nearest<'a>(names: impl Iterator<Item = &'a str>, written: &str) -> Option<&'a str> {
+    let alike = |name: &str| name.chars().zip(written.chars()).take_while(|(a, b)| a == b).count();
+    let rated = names.map(|name| (closeness(name, written), alike(name), name)).filter(|(near, ..)| *near >= 0.5);
+    rated.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(b.2.cmp(a.2))).map(|(_, _, name)| name)
+}
+
+/// Letters to put in, take out, change, or swap with their neighbour, to make `b` of `a`.
+fn steps(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // Rows of the usual table: two back (for swaps), one back, and this one.
+    let (mut before, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let of = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
+            let mut best = (of(&last, j + 1) + 1).min(of(&row, j) + 1).min(of(&last, j) + usize::from(x != y));
+            let swapped = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
+            if swapped {
+                best = best.min(of(&before, j - 1) + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(0)
 }
 
 /// What DataFusion says, as a Postgres error with its place in `text`.
@@ -71,9 +110,12 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
     if let Some(diagnostic) = diagnostic {
         out.position = diagnostic.span.and_then(|span| position(text, span.start.line, span.start.column));
         let advice = diagnostic.helps.iter().map(|help| &help.message).chain(diagnostic.notes.iter().map(|note| &note.message));
-        let advice: Vec<String> = advice.map(|line| tidy(line)).collect();
-        if !advice.is_empty() {
-            out.hint = Some(advice.join("; "));
+        let (columns, others): (Vec<String>, Vec<String>) = advice.map(|line| tidy(line)).partition(|line| line.starts_with("possible column "));
+        let columns: Vec<&str> = columns.iter().map(|line| line.trim_start_matches("possible column ")).take(3).collect();
+        let mean = (!columns.is_empty()).then(|| format!("did you mean {}?", columns.join(" or ")));
+        let hint: Vec<String> = mean.into_iter().chain(others).collect();
+        if !hint.is_empty() {
+            out.hint = Some(hint.join("; "));
         }
     }
     if out.sqlstate == sqlstate::INTERNAL_ERROR {
@@ -133,6 +175,7 @@ fn tidy(text: &str) -> String {
     let text = text.split("\n\nbacktrace:").next().unwrap_or(text);
     let text = text.split("This issue was likely caused by a bug").next().unwrap_or(text);
     let text = text.replace("weir.public.", "").replace("weir.weir.", "weir.").replace("DataFusion", "the query engine");
+    let text = sql_types(&text);
     let text = text.trim().trim_start_matches("Error during planning: ").trim_start_matches("Execution error: ");
     let text = text.trim_end_matches(['.', '\n', ' ']);
     let mut chars = text.chars();
@@ -143,6 +186,34 @@ fn tidy(text: &str) -> String {
         }
         _ => text.to_owned(),
     }
+}
+
+/// Arrow's names of types as SQL's.
+fn sql_types(text: &str) -> String {
+    const NAMES: [(&str, &str); 8] = [
+        ("Int64", "BIGINT"),
+        ("Int32", "INTEGER"),
+        ("Int16", "SMALLINT"),
+        ("Utf8", "TEXT"),
+        ("Float64", "DOUBLE PRECISION"),
+        ("Float32", "REAL"),
+        ("Date32", "DATE"),
+        ("Binary", "BYTEA"),
+    ];
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut out, mut word) = (String::with_capacity(text.len()), String::new());
+    for c in text.chars().chain(['\n']) {
+        if is_word(c) {
+            word.push(c);
+            continue;
+        }
+        let sql = NAMES.iter().find(|(arrow, _)| *arrow == word).map(|(_, sql)| *sql);
+        out.push_str(sql.unwrap_or(&word));
+        out.push(c);
+        word.clear();
+    }
+    out.pop();
+    out
 }
 
 fn classify(root: &DataFusionError, message: &str) -> &'static str {
@@ -171,7 +242,7 @@ fn classify(root: &DataFusionError, message: &str) -> &'static str {
                 sqlstate::UNDEFINED_FUNCTION
             } else if message.starts_with("table '") && said(&["not found"]) {
                 sqlstate::UNDEFINED_TABLE
-            } else if said(&["must be in GROUP BY", "must appear in the GROUP BY", "nested inside"]) {
+            } else if said(&["must be in GROUP BY", "must appear in GROUP BY", "must appear in the GROUP BY", "nested inside"]) {
                 sqlstate::GROUPING_ERROR
             } else if said(&["ambiguous"]) {
                 sqlstate::AMBIGUOUS_COLUMN

@@ -44,6 +44,8 @@ pub(crate) const SETTINGS: &[(&str, &str)] = &[
 
 /// Name of the function that turns a name into the number of its relation.
 pub(super) const NUMBER_OF: &str = "weir_regclass_number";
+/// Name of the function that turns a name into the number of its type.
+pub(super) const TYPE_NUMBER_OF: &str = "weir_regtype_number";
 /// Name of the function that turns a number into the name of its relation.
 pub(super) const NAME_OF: &str = "weir_regclass_name";
 /// Name of the function that turns a number into the name of its schema.
@@ -201,6 +203,9 @@ fn constants(scope: &Scope, add: Add<'_>) {
         "pg_get_ruledef",
         "pg_get_statisticsobjdef_columns",
         "pg_tablespace_location",
+        "pg_advisory_lock",
+        "pg_advisory_unlock",
+        "pg_advisory_unlock_all",
     ] {
         constant(name, ScalarValue::Utf8(None));
     }
@@ -284,6 +289,11 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
             let found = string(args, 0).and_then(|name| pg_catalog::relation_by_name(&known_too, &name));
             Ok(ScalarValue::Utf8(found.map(|relation| relation.name)))
         }),
+    );
+    add(
+        TYPE_NUMBER_OF,
+        DataType::Int64,
+        Arc::new(|args| Ok(ScalarValue::Int64(string(args, 0).and_then(|name| types::by_name(&name)).map(|ty| i64::from(ty.oid))))),
     );
     add(
         "to_regtype",

@@ -2,12 +2,12 @@
 //! operators and functions, casts to `regclass` and its kin, `= ANY (ARRAY …)`, and queries over
 //! catalog tables that never have rows. Places in the text are kept.
 
-use super::functions::{NAME_OF, NUMBER_OF, SCHEMA_OF};
+use super::functions::{NAME_OF, NUMBER_OF, SCHEMA_OF, TYPE_NUMBER_OF};
 use super::pg_catalog::ALWAYS_EMPTY;
 use sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, JoinOperator, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins,
-    Value, VisitMut, VisitorMut,
+    Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use std::ops::ControlFlow;
 
@@ -129,14 +129,41 @@ fn cast(expr: &mut Box<Expr>, ty: &mut DataType) -> Option<Expr> {
         // A number stays one under ::oid, and is printed as a name otherwise.
         "regclass" => Some(call(NAME_OF, vec![take(expr)])),
         "regnamespace" => Some(call(SCHEMA_OF, vec![take(expr)])),
+        "regtype" if is_text(expr) => Some(call(TYPE_NUMBER_OF, vec![take(expr)])),
         "regtype" => Some(call("format_type", vec![take(expr), null()])),
         "regrole" => Some(call("pg_get_userbyid", vec![take(expr)])),
+        // What these find is a number as long as nobody prints it.
+        "oid" if is_call(expr, "to_regtype") => rename_call(expr, TYPE_NUMBER_OF),
+        "oid" if is_call(expr, "to_regclass") => rename_call(expr, NUMBER_OF),
+        "oid" if is_call(expr, NAME_OF) => first_argument(expr),
         _ => {
             if let Some(plain) = plain_type(ty) {
                 *ty = plain;
             }
             None
         }
+    }
+}
+
+fn is_call(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case(name))
+}
+
+fn rename_call(expr: &mut Box<Expr>, name: &str) -> Option<Expr> {
+    let mut taken = take(expr);
+    if let Expr::Function(function) = &mut taken {
+        function.name = ObjectName::from(vec![Ident::new(name)]);
+    }
+    Some(taken)
+}
+
+fn first_argument(expr: &mut Box<Expr>) -> Option<Expr> {
+    match take(expr) {
+        Expr::Function(Function { args: FunctionArguments::List(list), .. }) => match list.args.into_iter().next() {
+            Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) => Some(first),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -206,17 +233,54 @@ fn call(name: &str, args: Vec<Expr>) -> Expr {
 /// A subquery over tables without rows, as the constant that it is.
 fn subquery_over_nothing(expr: &Expr) -> Option<Expr> {
     match expr {
-        Expr::Subquery(query) => empty_columns(query).map(|_| null()),
+        Expr::Subquery(query) if empty_columns(query).is_some() => Some(null()),
+        // DataFusion wants to see that a correlated subquery gives one row; over Postgres' own
+        // tables these look one up by its number.
+        Expr::Subquery(query) if over_catalog(query) => {
+            let mut query = query.clone();
+            aggregate_items(&mut query, "max").then_some(Expr::Subquery(query))
+        }
         Expr::Exists { subquery, negated } => empty_columns(subquery).map(|_| Expr::value(Value::Boolean(*negated))),
         Expr::InSubquery { subquery, negated, .. } => empty_columns(subquery).map(|_| Expr::value(Value::Boolean(*negated))),
         Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("array") => match &function.args {
-            FunctionArguments::Subquery(query) => empty_columns(query).map(|_| {
+            FunctionArguments::Subquery(query) if empty_columns(query).is_some() => {
                 let text = Expr::value(Value::SingleQuotedString("List(Utf8)".to_owned()));
-                call("arrow_cast", vec![call("make_array", Vec::new()), text])
-            }),
+                Some(call("arrow_cast", vec![call("make_array", Vec::new()), text]))
+            }
+            // ARRAY (SELECT x …) is the one row of (SELECT array_agg(x) …).
+            FunctionArguments::Subquery(query) => {
+                let mut query = query.clone();
+                query.order_by = None;
+                aggregate_items(&mut query, "array_agg").then_some(Expr::Subquery(query))
+            }
             FunctionArguments::None | FunctionArguments::List(_) => None,
         },
         _ => None,
+    }
+}
+
+/// Whether a query reads tables of `pg_catalog` only, and does not aggregate.
+fn over_catalog(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else { return false };
+    let is_catalog = |factor: &TableFactor| match factor {
+        TableFactor::Table { name, args: None, .. } => name.0.last().and_then(|part| part.as_ident()).is_some_and(|ident| ident.value.starts_with("pg_")),
+        _ => false,
+    };
+    let tables = select.from.iter().flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)));
+    let plain = !select.projection.iter().any(aggregates);
+    plain && query.limit_clause.is_none() && !select.from.is_empty() && tables.clone().all(is_catalog)
+}
+
+/// Puts an aggregate around the only column of a query; false when it has another number of them.
+fn aggregate_items(query: &mut Query, name: &str) -> bool {
+    let SetExpr::Select(select) = &mut *query.body else { return false };
+    match select.projection.as_mut_slice() {
+        [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] => {
+            let inner = std::mem::replace(expr, null());
+            *expr = call(name, vec![inner]);
+            true
+        }
+        _ => false,
     }
 }
 
@@ -232,7 +296,7 @@ fn empty_columns(query: &Query) -> Option<Vec<SelectItem>> {
 fn of_body(body: &SetExpr) -> Option<Vec<SelectItem>> {
     match body {
         SetExpr::Select(select) => {
-            let grouped = select.projection.iter().any(|item| may_aggregate(&item.to_string()));
+            let grouped = select.projection.iter().any(aggregates);
             let listed = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
             let nothing = select.from.iter().any(gives_nothing);
             (nothing && !grouped && select.projection.iter().all(listed)).then(|| select.projection.clone())
@@ -246,10 +310,37 @@ fn of_body(body: &SetExpr) -> Option<Vec<SelectItem>> {
     }
 }
 
-/// An aggregate gives a row even over nothing.
-fn may_aggregate(text: &str) -> bool {
-    let folded = text.to_lowercase();
-    ["count(", "sum(", "min(", "max(", "avg(", "bool_and(", "bool_or(", "every("].iter().any(|name| folded.contains(name))
+/// Whether a column aggregates, which gives a row even over nothing. Subqueries do so by themselves.
+fn aggregates(item: &SelectItem) -> bool {
+    struct Search {
+        depth: usize,
+    }
+    impl Visitor for Search {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Function(function) if self.depth == 0 && is_aggregate(&function.name) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    item.visit(&mut Search { depth: 0 }).is_break()
+}
+
+fn is_aggregate(name: &ObjectName) -> bool {
+    const NAMES: [&str; 10] = ["count", "sum", "min", "max", "avg", "array_agg", "string_agg", "bool_and", "bool_or", "every"];
+    name.0.last().and_then(|part| part.as_ident()).is_some_and(|ident| NAMES.iter().any(|known| ident.value.eq_ignore_ascii_case(known)))
 }
 
 fn gives_nothing(from: &TableWithJoins) -> bool {
@@ -265,8 +356,14 @@ fn gives_nothing(from: &TableWithJoins) -> bool {
     })
 }
 
+/// Columns of Postgres' tables that are NULL in every row here.
+const ALWAYS_NULL: [&str; 4] = ["reloptions", "attacl", "relacl", "ftoptions"];
+
 fn never_has_rows(factor: &TableFactor) -> bool {
     match factor {
+        TableFactor::Table { name, args: Some(args), .. } if name.0.last().is_some_and(|part| part.to_string().eq_ignore_ascii_case("unnest")) => {
+            matches!(args.args.as_slice(), [arg] if ALWAYS_NULL.iter().any(|column| arg.to_string().ends_with(column)))
+        }
         TableFactor::Table { name, .. } | TableFactor::Function { name, .. } => {
             let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.to_lowercase()).collect();
             let known = |last: &String| ALWAYS_EMPTY.contains(&last.as_str());

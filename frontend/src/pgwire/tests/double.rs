@@ -2,7 +2,7 @@
 //! of its own for what the real engine's statements do (wait, notices, an endless stream).
 
 use crate::error::{Error, sqlstate};
-use crate::pgwire::{Answers, accept};
+use crate::pgwire::{Answers, Limits, accept};
 use crate::query::{Queries, Reads, SessionFacts};
 use crate::sql::{Described, Outcome, Parameter};
 use arrow::datatypes::DataType;
@@ -18,9 +18,25 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_hub::Hub;
-use weir_hub::hub::HubOptions;
+use weir_hub::hub::{CatalogEntry, CatalogObject, DesiredState, HubOptions, NewJob, OnExists};
 use weir_planner::connector::ConnectorCard;
 use weir_planner::protocol::ReadRequest;
+
+/// Columns of the result table `per_minute`, one of each type.
+pub(super) const COLUMNS: [(&str, &str); 12] = [
+    ("b", "BOOLEAN"),
+    ("i2", "SMALLINT"),
+    ("i4", "INTEGER"),
+    ("i8", "BIGINT"),
+    ("f4", "REAL"),
+    ("f8", "DOUBLE PRECISION"),
+    ("n", "DECIMAL(10,2)"),
+    ("t", "TEXT"),
+    ("y", "BYTEA"),
+    ("d", "DATE"),
+    ("ts", "TIMESTAMP(3)"),
+    ("tz", "TIMESTAMPTZ(6)"),
+];
 
 /// Answers every read with the same batches.
 pub(super) struct Canned(pub Vec<RecordBatch>);
@@ -147,8 +163,43 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(accept(listener, Double { queries }, shutdown, connections_max));
+        let task = tokio::spawn(accept(listener, Double { queries }, shutdown, Limits { connections_max, grace: Duration::from_millis(200) }));
         Server { address, hub, stop: Some(stop), task, _data: data }
+    }
+
+    /// A job `name` that keeps its rows, a source `bids` and a sink `counts`.
+    pub async fn with_objects(reads: Canned) -> Server {
+        let server = Server::with(reads, 200).await;
+        server.create_job("per_minute", "result").await;
+        server.create_job("into_counts", "drop").await;
+        let source = serde_json::from_value(serde_json::json!({
+            "operator_id": "bids", "input_type": "kafka", "codec": {"type": "json"},
+            "config": {"type": "kafka", "brokers": ["b:9092"], "topics": ["bids"], "properties": {"sasl.password": "hunter2"}},
+            "schema": [{"name": "auction", "type": "BIGINT", "not_null": true}, {"name": "at", "type": "TIMESTAMP(3)"}],
+        }));
+        let sink = serde_json::from_value(serde_json::json!({"operator_id": "counts", "output_type": "drop", "config": {"type": "drop"}}));
+        let entry = |name: &str, object| CatalogEntry { name: name.to_owned(), object, sql: String::new(), created_at_ms: 0 };
+        let source = entry("bids", CatalogObject::Source(Box::new(source.unwrap())));
+        let sink = entry("counts", CatalogObject::Sink(Box::new(sink.unwrap())));
+        assert!(server.hub.create_entry(source, OnExists::Fail).await.unwrap());
+        assert!(server.hub.create_entry(sink, OnExists::Fail).await.unwrap());
+        server
+    }
+
+    /// A stopped job over columns of every type.
+    pub async fn create_job(&self, name: &str, output: &str) {
+        let schema: Vec<_> = COLUMNS.iter().map(|(name, ty)| serde_json::json!({"name": name, "type": ty})).collect();
+        let spec = serde_json::from_value(serde_json::json!({
+            "id": name,
+            "operators": [{"id": "source-0", "kind": "source"}, {"id": "sink-0", "kind": "sink"}],
+            "edges": [{"id": "edge-0", "from": "source-0", "to": "sink-0"}],
+            "sources": [{
+                "operator_id": "source-0", "input_type": "values", "config": {"type": "values", "rows": []}, "schema": schema,
+            }],
+            "sinks": [{"operator_id": "sink-0", "output_type": output, "config": {"type": output}}],
+        }));
+        let job = NewJob { spec: spec.unwrap(), sql: Some("CREATE JOB …".to_owned()), uses: Vec::new(), desired: DesiredState::Stopped };
+        self.hub.create_job(job).await.unwrap();
     }
 
     /// Ends the listener and waits for it.
