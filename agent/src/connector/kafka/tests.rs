@@ -96,6 +96,9 @@ fn an_unbounded_source_waits_for_more() {
         }
     };
     until(source.as_mut(), 2);
+    // A broker that goes away and comes back is reconnected to, without an error.
+    cluster.broker_down(1).unwrap();
+    cluster.broker_up(1).unwrap();
     assert_eq!((source.cut()[0].position.clone(), source.lag()), (Position::Offset(2), vec![Some(0)]));
     produce(&cluster, 4..8, 2);
     until(source.as_mut(), 4);
@@ -160,6 +163,38 @@ fn bad_records_carry_their_offset() {
     let mut given = Given::default();
     assert!(drain(open(&raw, &[], &probe).as_mut(), &raw, &probe, SMALL, usize::MAX, &mut given));
     assert_eq!(given.all(), [r#"{"value":"\\x7b226e223a307d"}"#, r#"{"value":null}"#, r#"{"value":"\\x7b226e223a327d"}"#]);
+}
+
+/// C30: the same bytes give the same rows from a broker, a file and memory.
+#[test]
+fn one_decoder_serves_all_sources() {
+    let records = [r#"{"d": 100.0, "t": 1767225600, "b": "yes"}"#, r#"{"t":"2026-01-01 02:00:00+02:00","d":"0.10","x":[{}]}"#];
+    let cluster = cluster(1);
+    let producer: BaseProducer = ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).create().unwrap();
+    for record in records {
+        producer.send(BaseRecord::<(), str>::to("bids").payload(record)).map_err(|(e, _)| e).unwrap();
+        producer.flush(Duration::from_secs(10)).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.json").to_str().unwrap().to_owned();
+    std::fs::write(&path, records.join("\n")).unwrap();
+    let all = [
+        SourceOptions::Kafka(options(cluster.bootstrap_servers())),
+        SourceOptions::File(weir_planner::connector::FileSource { path }),
+        SourceOptions::Memory(weir_planner::connector::Memory { messages: records.map(str::to_owned).to_vec() }),
+    ];
+    for options in all {
+        let mut work = work(options, None, &[("d", "DECIMAL(28,18)"), ("t", "TIMESTAMP(3)"), ("b", "BOOLEAN")], ErrorPolicy::Fail);
+        work.columns[1].timestamp_unit = Some(weir_planner::time::TimeUnit::Second);
+        let probe = probe(0, 1, dir.path());
+        let mut given = Given::default();
+        assert!(drain(open(&work, &[], &probe).as_mut(), &work, &probe, SMALL, usize::MAX, &mut given));
+        let expected = [
+            r#"{"d":100.000000000000000000,"t":"2026-01-01T00:00:00.000","b":true}"#,
+            r#"{"d":0.100000000000000000,"t":"2026-01-01T00:00:00.000","b":null}"#,
+        ];
+        assert_eq!(given.all(), expected, "{:?}", work.options);
+    }
 }
 
 /// CON-1: a dead endpoint is an error in bounded time that names it; a missing topic is the user's.
