@@ -60,7 +60,7 @@ pub struct Generate {
     #[serde(default = "one")]
     pub batch_size: u64,
     /// Rows in all; `None` never ends. `count` is an alias.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "count", skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
     /// Nexmark table: `person`, `auction` or `bid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
