@@ -35,7 +35,7 @@ pub struct TaskMetrics {
     pub bytes_out: AtomicU64,
     /// Rows late for all their windows.
     pub rows_late: AtomicU64,
-    /// Evicted entries.
+    /// Evicted (window, key) entries, and rows that came for an evicted window afterwards (WIN-5).
     pub rows_evicted: AtomicU64,
     /// Live entries.
     pub state_rows: AtomicU64,

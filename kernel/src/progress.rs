@@ -74,11 +74,6 @@ impl Progress {
         self.inputs.get(index).is_some_and(|input| input.idle)
     }
 
-    /// Watermark of input `index`, `i64::MIN` when none.
-    pub fn watermark(&self, index: usize) -> i64 {
-        self.inputs.get(index).map_or(i64::MIN, |input| input.watermark)
-    }
-
     /// The watermark last forwarded, `i64::MIN` when none.
     pub fn forwarded(&self) -> i64 {
         self.forwarded.unwrap_or(i64::MIN)

@@ -115,6 +115,19 @@ fn ended_chains_answer_barriers() {
     assert_eq!(collect(&again.outs).len(), 2);
 }
 
+/// EPO-6: at most one flush is open in a sink; barriers that come meanwhile wait their turn.
+#[test]
+fn a_second_barrier_waits_for_the_open_flush() {
+    let rows: Vec<_> = (0..300).map(|i| row(i % 3, i64::from(i) * 50, 1, 1)).collect();
+    let shape = Shape { sources: 2, windows: 2, bound_ms: 1_000, ..Shape::default() };
+    let mut world = world(&windowed(&shape), &Feed::of(&rows, true), 3, Pace { batch_max: 5, sink_slow: 30 }).unwrap();
+    world.steps(30).unwrap();
+    let order = world.epochs_at_once(4).unwrap();
+    assert_eq!(order.len(), 4);
+    let each: Vec<(u64, bool)> = (1..=4).flat_map(|sequence| [(sequence, false), (sequence, true)]).collect();
+    assert!(order.values().all(|reports| *reports == each), "{order:?}");
+}
+
 /// EPO-7: rows and the end open an epoch, quiet does not.
 #[test]
 fn changed_is_set_by_rows_and_end() {

@@ -343,6 +343,32 @@ impl World {
         Ok(())
     }
 
+    /// Puts barriers of the next `count` epochs in at once and steps until all is at rest; gives
+    /// the order of reports of each chain: (sequence, flushed).
+    pub fn epochs_at_once(&mut self, count: u64) -> Result<BTreeMap<(ChainId, u32), Vec<(u64, bool)>>, Error> {
+        for sequence in 1..=count {
+            let epoch = EpochId { attempt: Attempt::new(self.attempt), sequence };
+            for chain in self.chains.iter().filter(|chain| self.sources.contains(&chain.id().0)) {
+                chain.control().try_send(Control::Barrier(epoch)).unwrap();
+            }
+        }
+        let mut order: BTreeMap<(ChainId, u32), Vec<(u64, bool)>> = BTreeMap::new();
+        let expected = self.chains.len() * 2 * count as usize;
+        let mut steps = 0;
+        while order.values().map(Vec::len).sum::<usize>() < expected {
+            self.step()?;
+            steps += 1;
+            assert!(steps < 1_000_000, "reports are missing: {order:?}");
+            while let Ok(report) = self.reports.try_recv() {
+                match report {
+                    ChainReport::Cut { chain, subtask, epoch, .. } => order.entry((chain, subtask)).or_default().push((epoch.sequence, false)),
+                    ChainReport::Flushed { chain, subtask, epoch, .. } => order.entry((chain, subtask)).or_default().push((epoch.sequence, true)),
+                }
+            }
+        }
+        Ok(order)
+    }
+
     /// One round: barriers in, every report back, then the decision. Gives the cut.
     pub fn epoch(&mut self) -> Result<Cut, Error> {
         self.sequence += 1;
