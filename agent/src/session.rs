@@ -24,6 +24,8 @@ const ANSWER_MS: u64 = WAIT_MS + 10_000;
 const BACKOFF_MS: (u64, u64) = (50, 5_000);
 /// Reads that are answered at once.
 const READS_AT_ONCE: usize = 16;
+/// Empty answers come at most so often: a hub that is about to close answers polls at once.
+const EMPTY_MS: u64 = 20;
 /// State changes within this time go into one report.
 const GATHER_MS: u64 = 10;
 
@@ -217,9 +219,13 @@ impl Session {
         let mut under_way = BTreeSet::new();
         loop {
             let request = AgentRequest::NextCommands(NextCommands { session: self.registered.session.clone(), wait_ms: WAIT_MS });
+            let asked = Instant::now();
             match self.call(request).await {
                 Ok(HubResponse::Commands(commands)) => {
                     backoff = Backoff::new();
+                    if commands.is_empty() {
+                        not_sooner(asked).await;
+                    }
                     while let Some(done) = tasks.try_join_next() {
                         if let Ok(id) = done {
                             under_way.remove(&id);
@@ -255,8 +261,12 @@ impl Session {
             while tasks.try_join_next().is_some() {}
             let permit = permits.clone().acquire_owned().await;
             let request = AgentRequest::NextRead(NextRead { session: self.registered.session.clone(), wait_ms: WAIT_MS });
+            let asked = Instant::now();
             match self.call(request).await {
-                Ok(HubResponse::Read(None)) => backoff = Backoff::new(),
+                Ok(HubResponse::Read(None)) => {
+                    backoff = Backoff::new();
+                    not_sooner(asked).await;
+                }
                 Ok(HubResponse::Read(Some(read))) => {
                     backoff = Backoff::new();
                     let (agent, link, session) = (self.agent.clone(), self.link.clone(), self.registered.session.clone());
@@ -277,6 +287,10 @@ impl Session {
             }
         }
     }
+}
+
+async fn not_sooner(asked: Instant) {
+    tokio::time::sleep_until((asked + Duration::from_millis(EMPTY_MS)).into()).await;
 }
 
 fn ended(refusal: Refusal) -> Ended {

@@ -309,13 +309,13 @@ async fn a_start_that_hangs_can_be_stopped() {
 async fn files_stay_few_and_old_results_go() {
     let (dir, world) = (tempfile::tempdir().unwrap(), World::default());
     let mut plan = counting_plan(&job());
-    plan.result_retention_rows = 150;
+    plan.result_retention_rows = 100;
     let agent = open(dir.path(), &world).await;
     begin(&agent, 1, &plan, Restore::Fresh).unwrap();
     until_running(&agent).await;
     let mut all = Vec::new();
-    for window in 0..250 {
-        // One result row a window, and one key that stays open far ahead.
+    for window in 0..130 {
+        // One result row for each window and key.
         all.push((window * SIZE, 1));
         world.feeds[0].give(&all[window as usize..]);
         world.feeds[1].give(&[(window * SIZE, 2)]);
@@ -327,8 +327,8 @@ async fn files_stay_few_and_old_results_go() {
     assert!(files(&results_dir, "").len() <= 70, "{} result files", files(&results_dir, "").len());
     assert!(files(&dir.path().join("jobs/counts/state"), ".seg").len() <= 2 * 9, "segments pile up");
     let counts = results(&agent).await;
-    assert!((150..=190).contains(&counts.len()), "{} rows", counts.len());
-    assert!(counts.contains_key(&(1, 249 * SIZE)) && !counts.contains_key(&(1, 0)));
+    assert!((100..=125).contains(&counts.len()), "{} rows", counts.len());
+    assert!(counts.contains_key(&(1, 129 * SIZE)) && !counts.contains_key(&(1, 0)));
     assert!(counts.values().all(|n| *n == 1));
     let limited: usize = rows(&agent, Some(7)).await.iter().map(RecordBatch::num_rows).sum();
     assert_eq!(limited, 7);
