@@ -212,7 +212,7 @@ async fn a_forgotten_session_is_renewed_and_nothing_restarts() {
     assert_eq!(second.boot_id, first.boot_id);
     let report = tokio::time::timeout(PATIENCE, ends.reports.wait_for(|r| r.as_ref().is_some_and(|r| r.session == "s1"))).await;
     drop(report.expect("reported").unwrap());
-    assert_eq!(*hub.first_sequences.lock(), [("s0".to_owned(), 1), ("s1".to_owned(), 1)], "sequences begin anew with a session");
+    assert_eq!(hub.first_sequences.lock().last(), Some(&("s1".to_owned(), 1)), "sequences begin anew with a session");
     world.feeds[0].give(&[(1, 1)]);
     world.feeds[0].until_decided(1).await;
     assert_eq!(agent.observe()[0].attempt, Attempt::new(1));
