@@ -112,7 +112,7 @@ fn a_malformed_record_fails_the_job_with_its_place() {
         let good = "{\"k\": 1, \"d\": 1.0, \"at\": \"2024-01-01T00:00:00Z\"}\n";
         let path = write(dir.path(), &format!("in-{number}.ndjson"), &format!("{good}{good}{line}\n{good}"));
         file_source(&sql, &format!("s{number}"), &path, "");
-        sql.run(&format!("CREATE JOB j{number} AS SELECT k FROM s{number}"));
+        sql.run(&format!("CREATE JOB j{number} AS SELECT k, d, at FROM s{number}"));
         let error = sql.error(&format!("WAIT FOR JOB j{number} UNTIL FINISHED TIMEOUT '30s'"));
         assert!(error.message.contains(&format!("in-{number}.ndjson")) && error.message.contains('3'), "{what}: {error}");
         let (state, _, last_error) = sql.job(&format!("j{number}"));
@@ -135,7 +135,7 @@ fn malformed_records_are_skipped_and_counted() {
     }
     let path = write(dir.path(), "in.ndjson", &text);
     file_source(&sql, "s", &path, ", on_error.policy = 'skip'");
-    sql.run("CREATE JOB j AS SELECT k, d FROM s");
+    sql.run("CREATE JOB j AS SELECT k, d, at FROM s");
     sql.run("WAIT FOR JOB j UNTIL FINISHED TIMEOUT '30s'");
     assert_eq!(sql.rows("SELECT count(*), sum(k), sum(d) FROM j"), [["9", "36", "38.25"]]);
     assert_eq!(sql.one("SELECT sum(rows_error_total) FROM weir.job_sources WHERE job = 'j'"), "9");

@@ -68,7 +68,8 @@ fn every_block_in_the_docs_works() {
             continue;
         }
         let data = temporary();
-        let server = Weir::up(data.path());
+        // A page that tells its reader to start the demo may use it.
+        let server = Weir::up_with(data.path(), if text.contains("up --demo") { &["--demo"] } else { &[] });
         for block in wanted {
             let place = format!("{}:{}", page.strip_prefix(support::tree_root()).unwrap().display(), block.line);
             assert!(block.marks.is_empty(), "{place}: the mark '{}' is not known: only no-run is", block.marks);
