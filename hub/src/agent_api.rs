@@ -18,12 +18,16 @@ const CALL_BYTES_MAX: usize = 16 << 20;
 /// Carries the reason when there is no answer to a read.
 pub const ERROR_HEADER: &str = "x-weir-error";
 
-/// The agents' door.
-pub fn router(hub: Hub) -> Router {
-    let call = post(call).layer(DefaultBodyLimit::max(CALL_BYTES_MAX));
-    // Answers to reads are streamed through a bounded channel, never held: they need no limit.
-    let read = post(read).layer(DefaultBodyLimit::disable());
-    Router::new().route("/agent/v1/call", call).route("/agent/v1/reads/{id}", read).with_state(hub)
+impl Hub {
+    /// Routes for agents: `POST /agent/v1/call` (JSON of `AgentRequest` to JSON of `HubResponse`)
+    /// and `POST /agent/v1/reads/{id}?session=…` (body: the Arrow IPC stream that answers a read,
+    /// or the header `x-weir-error` with the reason why there is none).
+    pub fn agent_router(&self) -> Router {
+        let call = post(call).layer(DefaultBodyLimit::max(CALL_BYTES_MAX));
+        // Answers to reads are streamed through a bounded channel, never held: they need no limit.
+        let read = post(read).layer(DefaultBodyLimit::disable());
+        Router::new().route("/agent/v1/call", call).route("/agent/v1/reads/{id}", read).with_state(self.clone())
+    }
 }
 
 async fn call(State(hub): State<Hub>, body: Bytes) -> Response {

@@ -437,13 +437,6 @@ impl Hub {
         }
     }
 
-    /// Routes for agents: `POST /agent/v1/call` (JSON of `AgentRequest` to JSON of `HubResponse`)
-    /// and `POST /agent/v1/reads/{id}?session=…` (body: the Arrow IPC stream that answers a read,
-    /// or status `x-weir-error` header with a message).
-    pub fn agent_router(&self) -> axum::Router {
-        crate::agent_api::router(self.clone())
-    }
-
     pub(crate) fn view(&self) -> Arc<View> {
         self.inner.view.borrow().clone()
     }

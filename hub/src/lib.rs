@@ -18,6 +18,6 @@ pub mod clock;
 pub mod error;
 
 #[cfg(test)]
-mod testing;
+mod tests;
 
 pub use crate::hub::Hub;

@@ -59,7 +59,9 @@ fn rank(candidate: &Candidate) -> Rank<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Candidate, choose};
+    use weir_planner::id::AgentId;
+    use weir_planner::protocol::Load;
 
     fn candidate(name: &str, free: Option<u64>, cpu_pct: f64, age_ms: u64) -> Candidate {
         let load = free.map(|free| (Load { cpu_pct, memory_used_bytes: 1_000 - free, memory_total_bytes: 1_000 }, age_ms));

@@ -1,6 +1,8 @@
-use super::*;
+//! The agents' door over real sockets: what works, and what is refused.
+
+use super::{AgentRequest, Bytes, CALL_BYTES_MAX, Hub};
 use crate::hub::{DesiredState, HubOptions};
-use crate::testing::{job, new_job, register};
+use crate::tests::{job, new_job, register};
 use futures::TryStreamExt;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-use super::*;
+//! One namespace, what uses what, and what a drop takes along.
+
+use super::{CatalogEntry, CatalogObject, Error, OnExists, World};
 use crate::hub::DesiredState;
-use crate::testing::{at, create, job, new_job, plan, spec, world};
+use crate::tests::{at, create, job, new_job, plan, spec, world};
 use weir_planner::id::OperatorId;
 
 fn source(name: &str, sql: &str) -> CatalogEntry {

@@ -1,5 +1,7 @@
-use super::*;
-use crate::testing::{LEASE_MS, agent, at, refused, register};
+//! Who may register, whose reports count, and when an agent is judged.
+
+use super::{AGENTS_MAX, Agent, Arrival, Class, Duration, Fleet, GRACE_MS, Load, PROTOCOL_VERSION};
+use crate::tests::{LEASE_MS, agent, at, refused, register};
 use weir_planner::protocol::HubResponse;
 
 fn fleet(token: Option<&str>) -> Fleet {

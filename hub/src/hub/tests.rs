@@ -1,6 +1,8 @@
-use super::*;
-use crate::clock::ManualClock;
-use crate::testing::{Disk, agent, attempt, failure, generation, job, new_job, observation, register, report, spec};
+//! The whole hub with an agent by hand: lives of jobs, kills, waits, reads, full disks.
+
+use super::{AgentRequest, Arc, BoxStream, Bytes, Class, DesiredState, Duration, Error, Hub, HubOptions, HubResponse, JobInfo, JobState, ReadRequest, Result, Store, WaitFor};
+use crate::clock::{Clock, ManualClock};
+use crate::tests::{Disk, agent, attempt, failure, generation, job, new_job, observation, register, report, spec};
 use futures::{StreamExt, TryStreamExt};
 use std::path::Path;
 use weir_planner::protocol::{Action, AttemptState, Command, CommandDone, Failure, Level, NextCommands, NextRead, ReadTarget, Restore};

@@ -1,5 +1,7 @@
-use super::*;
-use crate::testing::{at, attempt, failure, job};
+//! The state machine of one job, by scripts.
+
+use super::{Attempt, AttemptState, Class, DesiredState, Effect, Intent, JobState, JobVersion, Restart};
+use crate::tests::{at, attempt, failure, job};
 
 /// A step of a script.
 enum Do {

@@ -1,5 +1,7 @@
-use super::*;
-use crate::testing::{agent, at, attempt, generation, job};
+//! Delivery: once a claim, again until done, never what is void.
+
+use super::{Arc, BTreeSet, Entry, Order, Outbox, Restore};
+use crate::tests::{agent, at, attempt, generation, job};
 
 fn entry(id: u64, to: &str, of: &str, number: u64, order: Order) -> Entry {
     Entry { id, agent: agent(to), job: job(of), generation: generation(1), attempt: attempt(number), order }

@@ -1,7 +1,10 @@
-use super::*;
+//! Answers come through whole, or as an error, or the wait ends.
+
+use super::{Arc, Body, BoxStream, Bytes, Error, QUEUE_MAX, ReadRequest, Relay, SILENCE_MS, oneshot};
 use crate::clock::ManualClock;
-use crate::testing::{agent, job};
-use futures::TryStreamExt;
+use crate::tests::{agent, job};
+use futures::stream;
+use futures::{StreamExt, TryStreamExt};
 use std::time::Duration;
 use weir_planner::protocol::ReadTarget;
 use weir_planner::schema::Schema;

@@ -1,7 +1,9 @@
-use super::*;
+//! What agents say against what is wanted, by scripts and by random orders.
+
+use super::{Action, Class, Command, CommandDone, HubResponse, JobObservation, Level, Now, Register, Restore, World};
 use crate::error::Error;
 use crate::hub::{DesiredState, JobState};
-use crate::testing::{LEASE_MS, agent, at, attempt, create, failure, job, observation, refused, register, report, world};
+use crate::tests::{LEASE_MS, agent, at, attempt, create, failure, job, observation, refused, register, report, world};
 use weir_planner::protocol::{AttemptState, Event, Load};
 
 mod chaos;

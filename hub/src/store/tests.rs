@@ -1,7 +1,9 @@
-use super::*;
+//! What is stored comes back equal; what is damaged is refused; a full disk is survived.
+
+use super::{Class, Database, Error, FILE, Store, Stored, Write, assemble, read_all};
 use crate::fleet::Fleet;
 use crate::hub::{CatalogEntry, CatalogObject, DesiredState, OnExists};
-use crate::testing::{Disk, LEASE_MS, at, create, job, new_job, observation, plan, register, report, spec, world};
+use crate::tests::{Disk, LEASE_MS, at, create, job, new_job, observation, plan, register, report, spec, world};
 use crate::world::World;
 use redb::TableDefinition;
 use std::time::Duration;

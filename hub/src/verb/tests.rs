@@ -1,6 +1,8 @@
-use super::*;
+//! What users may do to jobs, and what is refused.
+
+use super::{DesiredState, Error, Level, NewJob, Order, World, Write};
 use crate::hub::JobState;
-use crate::testing::{at, attempt, create, generation, job, new_job, plan, register, world};
+use crate::tests::{at, attempt, create, generation, job, new_job, plan, register, world};
 use weir_planner::id::JobVersion;
 
 fn submit(world: &mut World, new: NewJob) -> Result<bool, Error> {

@@ -1,11 +1,16 @@
 //! Random orders of everything that can happen, on a model of three agents: H1 (one live attempt
 //! at most), H3 (nothing is lost), H4 (old sessions change nothing), H6.
 
-use super::*;
-use crate::outbox::{Entry, Outbox};
+use super::{
+    Action, AttemptState, Class, CommandDone, DesiredState, HubResponse, JobState, LEASE_MS, Now, World, at, failure, job,
+    observation, refused, register, report, world,
+};
+use crate::outbox::{Entry, Order, Outbox};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_planner::id::{Attempt, JobId};
 
 const JOBS: [&str; 3] = ["j0", "j1", "j2"];
 
@@ -78,8 +83,8 @@ impl Trial {
             1 => self.user(id, DesiredState::Stopped, false),
             2 => drop(self.world.drop_job(&job(id))),
             3 => {
-                let new = crate::testing::new_job(id, DesiredState::Running);
-                let plan = crate::testing::plan(&new.spec);
+                let new = crate::tests::new_job(id, DesiredState::Running);
+                let plan = crate::tests::plan(&new.spec);
                 if let Ok(true) = self.world.create_job(new, plan, self.now()) {
                     self.born.insert(job(id), self.world.jobs[&job(id)].intent.attempt);
                 }
