@@ -208,3 +208,6 @@ pub(crate) fn constant(expr: ast::Expr, ty: ColumnType, places: &Places) -> Resu
     }
     Ok(value)
 }
+
+#[cfg(test)]
+mod tests;

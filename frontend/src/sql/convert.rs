@@ -199,7 +199,8 @@ impl Converter<'_> {
                     open.push(&inner.right);
                     open.push(&inner.left);
                 }
-                term => terms.push(self.convert(term)?),
+                // BETWEEN, or a column that stands for a chain, gives more terms of the same kind.
+                term => terms.extend(flattened(op, self.convert(term)?)),
             }
         }
         Ok(joined(op, terms))
@@ -247,6 +248,21 @@ pub(crate) fn column_type(ty: &DataType) -> Option<ColumnType> {
 
 pub(crate) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Binary { op, left: Box::new(left), right: Box::new(right) }
+}
+
+/// The terms of a tree of one associative operator.
+pub(crate) fn flattened(op: BinaryOp, expr: Expr) -> Vec<Expr> {
+    let (mut terms, mut open) = (Vec::new(), vec![expr]);
+    while let Some(expr) = open.pop() {
+        match expr {
+            Expr::Binary { op: found, left, right } if found == op => {
+                open.push(*right);
+                open.push(*left);
+            }
+            term => terms.push(term),
+        }
+    }
+    terms
 }
 
 /// Terms under one associative operator: a chain from the left, or a balanced tree when long.

@@ -157,7 +157,7 @@ impl<'a> Cursor<'a> {
     pub fn parse<T>(&self, tokens: &[TokenWithSpan], parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>) -> Result<T, Error> {
         let dialect = PostgreSqlDialect {};
         let end = tokens.last().map_or_else(|| self.end_position(), |token| self.places.offset(token.span.end).unwrap_or(1));
-        let mut parser = Parser::new(&dialect).with_recursion_limit(limit::NESTING_MAX).with_tokens_with_locations(tokens.to_vec());
+        let mut parser = Parser::new(&dialect).with_recursion_limit(limit::PARSER_DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
         let parsed = parse(&mut parser).map_err(|error| syntax(&error, self.places, end))?;
         let next = parser.peek_token();
         match next.token {

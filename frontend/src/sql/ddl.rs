@@ -3,6 +3,7 @@
 //! source or sink (JOB-8).
 
 use super::bind::constant;
+use super::functions::nearest;
 use super::lower::bare;
 use super::place::Places;
 use super::statement::{ColumnDef, CreateSink, CreateSource, WithOption};
@@ -23,6 +24,10 @@ use weir_planner::spec::{
 
 /// What a catalog object's fields are called before a job copies it.
 const PLACEHOLDER: &str = "object";
+
+/// Options that are not the connector's own, for "did you mean".
+const COMMON_OPTIONS: [&str; 9] =
+    ["connector", "format", "allowed_lateness", "late_event_policy", "on_error", "timestamp_unit", "idle_timeout", "delivery", "topic"];
 
 /// The catalog entry of a CREATE SOURCE.
 ///
@@ -326,6 +331,11 @@ pub(crate) fn located(options: &[WithOption], fault: &Fault, fallback: usize) ->
     };
     let connector = |option: &&WithOption| bare.is_empty() && option.key == "connector" && fault.code.starts_with("unknown");
     let option = options.iter().find(names).or_else(|| options.iter().find(connector));
+    if let Some(option) = option.filter(|_| fault.code == "unknown_field")
+        && let Some(near) = nearest(&option.key, COMMON_OPTIONS.iter().copied())
+    {
+        return of_fault(&fault.clone().with_hint(format!("did you mean '{near}'?")), option.key_position);
+    }
     let value = fault.code.starts_with("bad") || fault.code.contains("range") || fault.code.contains("value");
     let position = option.map_or(fallback, |option| if value || option.key == "connector" { option.value_position } else { option.key_position });
     of_fault(fault, position)

@@ -43,7 +43,7 @@ pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize
             Error::new(sqlstate::FEATURE_NOT_SUPPORTED, lowered(message)).at(diagnosed.unwrap_or(fallback))
         }
         root => {
-            let message = plain(root);
+            let message = said_shorter(plain(root));
             let (code, hint) = kind(&message);
             let error = Error::new(code, message).at(diagnosed.unwrap_or(fallback));
             hint.into_iter().fold(error, |error, hint| error.with_hint(hint))
@@ -51,9 +51,31 @@ pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize
     }
 }
 
+/// A message in SQL's words: the column that is not grouped by, and types by their SQL names.
+fn said_shorter(message: String) -> String {
+    if let (true, Some(column)) = (message.contains("GROUP BY"), message.split("column \"").nth(1).and_then(|rest| rest.split('"').next())) {
+        return format!("column '{column}' must appear in the GROUP BY clause or be used in an aggregate");
+    }
+    let types = [
+        ("Utf8View", "TEXT"),
+        ("Utf8", "TEXT"),
+        ("Int64", "BIGINT"),
+        ("Int32", "INTEGER"),
+        ("Int16", "SMALLINT"),
+        ("Float64", "DOUBLE PRECISION"),
+        ("Float32", "REAL"),
+        ("Date32", "DATE"),
+        ("Timestamp(ms)", "TIMESTAMP(3)"),
+        ("Timestamp(µs)", "TIMESTAMP(6)"),
+        ("Timestamp(ns)", "TIMESTAMP(9)"),
+        ("Timestamp(s)", "TIMESTAMP(0)"),
+    ];
+    types.iter().fold(message, |message, (arrow, sql)| message.replace(arrow, sql))
+}
+
 /// What a planner's message is about.
 fn kind(message: &str) -> (&'static str, Option<&'static str>) {
-    if message.contains("must appear in the GROUP BY clause") || message.contains("must be in GROUP BY") {
+    if message.contains("must appear in the GROUP BY clause") {
         (sqlstate::GROUPING_ERROR, Some("add the column to GROUP BY, or aggregate it"))
     } else if message.contains("unique expression names") {
         ("42701", Some("give one of them another name with AS"))

@@ -14,8 +14,10 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Deepest chain of operators, brackets within it included.
 pub(crate) const OPERATORS_MAX: usize = 500;
-/// Deepest nesting of brackets, calls and subqueries.
+/// Deepest nesting of brackets, calls, subqueries and CASE.
 pub(crate) const NESTING_MAX: usize = 50;
+/// What the parser's own counter may reach: it counts several times a bracket, and signs and NOT.
+pub(crate) const PARSER_DEPTH_MAX: usize = 300;
 
 /// Refuses a text over the limit.
 pub(crate) fn text(text: &str) -> Result<(), Error> {
@@ -34,15 +36,21 @@ pub(crate) fn depth(tokens: &[TokenWithSpan], places: &Places) -> Result<(), Err
         operators: usize,
         inner: usize,
         deepest: usize,
+        /// Opened by CASE, closed by END.
+        is_case: bool,
     }
     let mut levels = vec![Level::default()];
     for token in tokens {
         let too_deep = match &token.token {
             Token::LParen | Token::LBracket => {
                 levels.push(Level::default());
-                levels.len() > NESTING_MAX * 2
+                levels.len() > NESTING_MAX + 1
             }
-            Token::RParen | Token::RBracket => {
+            token if is_word(token, "case") => {
+                levels.push(Level { is_case: true, ..Level::default() });
+                levels.len() > NESTING_MAX + 1
+            }
+            token if matches!(token, Token::RParen | Token::RBracket) || (is_word(token, "end") && levels.last().is_some_and(|level| level.is_case)) => {
                 if levels.len() > 1
                     && let Some(closed) = levels.pop()
                     && let Some(outer) = levels.last_mut()
@@ -82,6 +90,10 @@ pub(crate) fn too_deep_at(position: Option<usize>) -> Error {
     )
     .with_hint("split the expression up, for example with IN (…) or a subquery");
     Error { position, ..error }
+}
+
+fn is_word(token: &Token, word: &str) -> bool {
+    matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
 }
 
 /// Tokens that can put one more level on a tree.

@@ -282,3 +282,6 @@ fn wait(mut cursor: Cursor<'_>) -> Result<Body, Error> {
     cursor.end()?;
     Ok(Body::Wait { job, until, timeout: patience })
 }
+
+#[cfg(test)]
+mod tests;

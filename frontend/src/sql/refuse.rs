@@ -6,6 +6,7 @@ use super::place::Places;
 use super::sugar::last_part;
 use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
+use datafusion::logical_expr::Volatility;
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName, OrderByKind, Query,
     Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan, Visit, Visitor,
@@ -58,6 +59,14 @@ impl Visitor for CteNames {
             self.0.insert(folded(&cte.alias.name));
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// A function's name as the registry has it: folded unless quoted.
+fn function_name(name: &ObjectName) -> String {
+    match name.0.as_slice() {
+        [only] => only.as_ident().map_or_else(|| name.to_string(), folded),
+        _ => name.to_string(),
     }
 }
 
@@ -117,7 +126,7 @@ impl Check<'_> {
         match relation {
             TableFactor::Table { name, args: None, .. } => self.table(name),
             TableFactor::Table { name, args: Some(args), .. } => {
-                let function = name.to_string().to_lowercase();
+                let function = function_name(name);
                 if !WINDOW_FUNCTIONS.contains(&function.as_str()) {
                     let error = Error::new(sqlstate::UNDEFINED_FUNCTION, format!("the table function {function} does not exist"));
                     return self.stop(name.span(), error.with_hint("tumble(t, ts, INTERVAL '1 minute') works"));
@@ -225,7 +234,7 @@ impl Check<'_> {
     }
 
     fn function(&mut self, function: &Function) -> Flow {
-        let name = function.name.to_string().to_lowercase();
+        let name = function_name(&function.name);
         let span = function.name.span();
         if let Some(position) = self.places.start(span) {
             self.landmarks.functions.entry(name.clone()).or_insert(position);
@@ -244,7 +253,14 @@ impl Check<'_> {
             }
             return NEXT;
         }
-        if FUNCTIONS.scalar.contains_key(&name) || name == "descriptor" {
+        if let Some(scalar) = FUNCTIONS.scalar.get(&name) {
+            if scalar.signature().volatility == Volatility::Volatile {
+                let hint = "a job gives the same rows again after a restart: use functions of the columns, or now()";
+                return self.not_streaming(span, &format!("{name}() is not available in a job"), hint);
+            }
+            return NEXT;
+        }
+        if name == "descriptor" {
             return NEXT;
         }
         if FUNCTIONS.other_aggregates.contains(&name) {
@@ -270,7 +286,7 @@ fn aggregate_in(item: &SelectItem) -> Option<Span> {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
-                Expr::Function(function) if FUNCTIONS.aggregate.contains_key(function.name.to_string().to_lowercase().as_str()) => {
+                Expr::Function(function) if FUNCTIONS.aggregate.contains_key(function_name(&function.name).as_str()) => {
                     self.0 = Some(function.name.span());
                     ControlFlow::Break(())
                 }

@@ -73,7 +73,7 @@ fn group_key(select: &mut Select) {
 
 fn window_call(expr: &Expr) -> Option<&ast::Function> {
     match expr {
-        Expr::Function(function) if WINDOW_FUNCTIONS.contains(&function.name.to_string().to_lowercase().as_str()) => Some(function),
+        Expr::Function(function) if function.name.0.len() == 1 && WINDOW_FUNCTIONS.contains(&function.name.to_string().to_lowercase().as_str()) => Some(function),
         _ => None,
     }
 }

@@ -95,6 +95,10 @@ impl RelationPlanner for WindowPlanner {
         }
         let call = Call::read(&function, &args.args).map_err(|error| placed(error, span))?;
         let input = context.plan(call.table)?;
+        if has_window(&input) {
+            let error = Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a window over a window is not available yet");
+            return Err(placed(error.with_hint("write the finer windows to a sink, and read that in a second job"), span));
+        }
         let time_span = call.time.span();
         let time = match context.sql_to_expr(call.time, input.schema())? {
             Expr::Column(column) => column,
@@ -124,6 +128,17 @@ impl RelationPlanner for WindowPlanner {
         let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
+}
+
+fn has_window(plan: &LogicalPlan) -> bool {
+    let mut open = vec![plan];
+    while let Some(plan) = open.pop() {
+        if matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<Tumble>()) {
+            return true;
+        }
+        open.extend(plan.inputs());
+    }
+    false
 }
 
 /// The arguments of a window function, by role.

@@ -1,6 +1,6 @@
 //! What is known of a stream while it is lowered: its last operator, and what is pending on top.
 
-use crate::sql::convert::{binary, children, joined, parts};
+use crate::sql::convert::{binary, children, flattened, joined, parts};
 use std::fmt::Display;
 use weir_planner::expr::{BinaryOp, Expr};
 use weir_planner::spec::{Expression, Projection};
@@ -140,17 +140,7 @@ pub(super) fn columns_of(expr: &Expr) -> Vec<String> {
 
 /// The terms of an AND.
 pub(super) fn conjuncts(expr: Expr) -> Vec<Expr> {
-    let (mut terms, mut open) = (Vec::new(), vec![expr]);
-    while let Some(expr) = open.pop() {
-        match expr {
-            Expr::Binary { op: BinaryOp::And, left, right } => {
-                open.push(*right);
-                open.push(*left);
-            }
-            term => terms.push(term),
-        }
-    }
-    terms
+    flattened(BinaryOp::And, expr)
 }
 
 /// True when expressions have grown so much that a map should compute their inputs.
