@@ -85,7 +85,7 @@ pub struct Described {
 ///
 /// Errors: `42601` with the position.
 pub fn parse(text: &str) -> Result<Vec<Statement>, Error> {
-    let (places, bodies) = parse::statements(text)?;
+    let (places, bodies) = limit::on_deep_stack(|| parse::statements(text))?;
     let places = Arc::new(places);
     Ok(bodies.into_iter().map(|body| Statement { places: Arc::clone(&places), body: Arc::new(body) }).collect())
 }
@@ -188,3 +188,6 @@ fn accepted(statement: &ast::Statement) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,12 +192,49 @@ fn converted<T>(input: &Schema, convert: impl FnOnce(&Converter<'_>) -> Result<T
 ///
 /// Errors: `42804` when it is not constant, `22P02` and `22003` when it does not fit.
 pub(crate) fn constant(expr: ast::Expr, ty: ColumnType, places: &Places) -> Result<Literal, Error> {
+    if let Some(literal) = plain(&expr, ty) {
+        return fitted(literal, ty);
+    }
     let empty = Schema::default();
     let df = plan(expr, &empty, places)?;
     let typed = converted(&empty, |converter| converter.typed(&df)).map_err(|error| Error { position: None, ..error })?;
     let Expr::Literal(given) = typed.expr else {
         return Err(Error::new(sqlstate::DATATYPE_MISMATCH, "a constant is expected here").with_hint("write the value itself"));
     };
+    fitted(given, ty)
+}
+
+/// A bare constant without planning it, since inline rows have many; a number for a DECIMAL keeps
+/// its digits (C32).
+fn plain(expr: &ast::Expr, ty: ColumnType) -> Option<Literal> {
+    let number = |digits: &str| {
+        if matches!(ty, ColumnType::Decimal { .. }) {
+            return Some(Literal::Text(digits.to_owned()));
+        }
+        let whole = digits.parse().ok().map(Literal::BigInt);
+        whole.or_else(|| digits.parse().ok().filter(|number: &f64| number.is_finite()).map(Literal::Double))
+    };
+    match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(digits, _) => number(digits),
+            ast::Value::SingleQuotedString(text) => Some(Literal::Text(text.clone())),
+            ast::Value::Boolean(value) => Some(Literal::Boolean(*value)),
+            ast::Value::Null => Some(Literal::Null(ty)),
+            _ => None,
+        },
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match &**expr {
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::Number(digits, _) => number(&format!("-{digits}")),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A constant cast to a column's type without loss.
+fn fitted(given: Literal, ty: ColumnType) -> Result<Literal, Error> {
     let misfit = || Error::new("22P02", format!("{given} is not a value of type {ty}"));
     let cast = folded(&given, ty, false)?;
     let Expr::Literal(value) = cast else { return Err(misfit()) };

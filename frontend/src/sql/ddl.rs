@@ -330,7 +330,9 @@ pub(crate) fn located(options: &[WithOption], fault: &Fault, fallback: usize) ->
         [path, bare].iter().any(|path| short(path) == key) || (!bare.is_empty() && key.ends_with(&format!(".{}", short(bare))))
     };
     let connector = |option: &&WithOption| bare.is_empty() && option.key == "connector" && fault.code.starts_with("unknown");
-    let option = options.iter().find(names).or_else(|| options.iter().find(connector));
+    // A rule on two fields of one group names one of them: the other is as good a place.
+    let sibling = |option: &&WithOption| path.rsplit_once('.').is_some_and(|(group, _)| option.key.starts_with(&format!("{group}.")));
+    let option = options.iter().find(names).or_else(|| options.iter().find(connector)).or_else(|| options.iter().find(sibling));
     if let Some(option) = option.filter(|_| fault.code == "unknown_field")
         && let Some(near) = nearest(&option.key, COMMON_OPTIONS.iter().copied())
     {

@@ -54,10 +54,10 @@ fn shown(text: &str, error: &Error) -> String {
         let _ = writeln!(out, "LINE {}: {}", line + 1, text.lines().nth(line).unwrap_or_default());
         let _ = writeln!(out, "{}^", " ".repeat(column + format!("LINE {}: ", line + 1).len()));
     }
-    for detail in &error.detail {
+    if let Some(detail) = &error.detail {
         let _ = writeln!(out, "DETAIL: {detail}");
     }
-    for hint in &error.hint {
+    if let Some(hint) = &error.hint {
         let _ = writeln!(out, "HINT: {hint}");
     }
     out
