@@ -25,6 +25,7 @@ mod verb;
 mod window;
 
 pub use bind::bind_spec;
+pub(crate) use show::masked;
 
 use crate::error::{Error, sqlstate};
 use crate::query::{Queries, Reads, SessionFacts};

@@ -14,9 +14,10 @@ use crate::options::node::{Node, Value};
 use crate::options::shape::JOB;
 use crate::sql::bind_spec;
 use std::collections::BTreeMap;
+use weir_planner::check::check;
 use weir_planner::check::graph::Graph;
 use weir_planner::error::{Fault, Place};
-use weir_planner::spec::JobSpec;
+use weir_planner::spec::{Horizon, JobSpec};
 
 /// Most jobs of one document.
 const JOBS_MAX: usize = 1_000;
@@ -156,17 +157,26 @@ fn job(node: &Node, prefix: &str, document: &mut Document, faults: &mut Vec<Faul
     let Fit { faults: found, places, .. } = fit;
     let sound = found.is_empty();
     faults.extend(found);
-    if let (true, Some(json)) = (sound, json) {
-        match serde_json::from_value(serde_json::Value::Object(json)) {
-            Ok(spec) => {
-                document.jobs.push(spec);
-                document.origins.push(Origin { prefix: prefix.to_owned(), places });
-            }
-            Err(error) => {
-                let fault = Fault::new("bad_value", prefix, error.to_string());
-                faults.push(node.place.map_or(fault.clone(), |place| fault.at(place)));
-            }
+    let Some(json) = json else { return };
+    let spec = serde_json::from_value(serde_json::Value::Object(json));
+    let origin = Origin { prefix: prefix.to_owned(), places };
+    match spec {
+        Ok(spec) if sound => {
+            document.jobs.push(spec);
+            document.origins.push(origin);
         }
+        // What is left of the job is still a job, so that its other faults come in the same answer.
+        Ok(spec) => {
+            let mut rest = Document { jobs: vec![spec], origins: vec![origin] };
+            faults.extend(rest.bind());
+            let found = rest.jobs.first().map(|spec| check(spec, Horizon::Local)).unwrap_or_default();
+            faults.extend(found.into_iter().filter(|fault| fault.code != "unbound").map(|fault| rest.locate(0, fault)));
+        }
+        Err(error) if sound => {
+            let fault = Fault::new("bad_value", prefix, error.to_string());
+            faults.push(node.place.map_or(fault.clone(), |place| fault.at(place)));
+        }
+        Err(_) => {}
     }
 }
 

@@ -5,7 +5,7 @@ use super::{field, tree};
 use crate::options::fit::{Fit, Path as FieldPath};
 use crate::options::node::{Node, Value as NodeValue};
 use crate::options::shape::{Field, Kind, Object};
-use crate::sql::Engine;
+use crate::sql::{Engine, masked};
 use crate::yaml::{self, Document};
 use axum::Json;
 use axum::body::Body;
@@ -151,7 +151,7 @@ pub(super) async fn events(State(engine): State<Engine>, Path(id): Path<String>)
 /// `GET /jobs/{id}/versions`: the current one, which is all that is kept before upgrades exist.
 pub(super) async fn versions(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
     let info = job(&engine, &id)?;
-    let version = json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": info.sql, "spec": yaml::to_json(&info.spec) });
+    let version = json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": statement(&info), "spec": yaml::to_json(&info.spec) });
     Ok(list_of(vec![version]).into_response())
 }
 
@@ -321,11 +321,16 @@ fn summary(info: &JobInfo) -> Value {
     })
 }
 
+/// The statement that made a job, secrets masked.
+fn statement(info: &JobInfo) -> Option<String> {
+    info.sql.as_deref().map(masked)
+}
+
 /// A job with what it was made from.
 fn whole(info: &JobInfo) -> Value {
     let mut answer = summary(info);
     if let Value::Object(fields) = &mut answer {
-        fields.insert("sql".to_owned(), json!(info.sql));
+        fields.insert("sql".to_owned(), json!(statement(info)));
         fields.insert("uses".to_owned(), json!(info.uses));
         fields.insert("spec".to_owned(), yaml::to_json(&info.spec));
     }

@@ -327,3 +327,28 @@ async fn statements() {
     );
     assert_eq!(door.post("/sql", "application/json", "{}").await.json()["path"], json!("sql"));
 }
+
+/// JOB-3: a job made by SQL is shown with its statement and spec, and the same spec comes in by REST.
+#[tokio::test]
+async fn sql_and_rest_show_the_same_job() {
+    let door = Door::open().await;
+    let sql = "CREATE SOURCE bids (bidder BIGINT, price BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '4 seconds') \
+               WITH (connector = 'kafka', brokers = 'localhost:9092', topic = 'bids', format = 'json', sasl.password = 'hunter2'); \
+               CREATE JOB by_sql WITH (start = false) AS SELECT bidder, window_start, window_end, count(*) AS n FROM tumble(bids, at, INTERVAL '1 minute') \
+               GROUP BY bidder, window_start, window_end";
+    let made = door.post("/sql", "application/json", &json!({ "sql": sql }).to_string()).await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    let shown = door.get("/jobs/by_sql").await;
+    assert!(!shown.body.contains("hunter2"), "{}", shown.body);
+    assert!(shown.json()["sql"].as_str().is_some_and(|sql| sql.contains("CREATE JOB by_sql")), "{}", shown.body);
+    let mut spec = shown.json()["spec"].clone();
+    spec["id"] = json!("by_rest");
+    spec["sources"][0]["config"]["properties"]["sasl.password"] = json!("hunter2");
+    let created = door.post("/jobs", "application/json", &spec.to_string()).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    let (mut one, mut two) = (door.get("/jobs/by_sql/plan").await.json(), door.get("/jobs/by_rest/plan").await.json());
+    for plan in [&mut one, &mut two] {
+        plan["job"] = Value::Null;
+    }
+    assert_eq!(one, two);
+}
