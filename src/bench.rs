@@ -47,7 +47,7 @@ pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("weir-control").enable_all().build()?;
     runtime.block_on(async {
         let shards = config.shards.unwrap_or(config.parallelism as usize);
-        let embedded = Embedded::open(&scratch.0, Duration::from_secs(15), None, Some(shards)).await?;
+        let embedded = Embedded::open(&scratch.0, crate::config::LEASE, None, Some(shards)).await?;
         let script = format!(
             r#"CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, "dateTime" TIMESTAMP(3), extra TEXT,
                  WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4 seconds')

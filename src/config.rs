@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Lease of agents in a process that takes no setting for it.
+pub const LEASE: Duration = Duration::from_secs(15);
+
 /// Settings that the doors of a hub share.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Doors {

@@ -3,8 +3,7 @@
 use anyhow::Context;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
-use weir_frontend::sql::{Engine, Outcome};
+use weir_frontend::sql::Engine;
 use weir_planner::error::Fault;
 use weir_planner::plan::JobPlan;
 use weir_planner::spec::{Horizon, JobSpec};
@@ -132,36 +131,27 @@ fn plans_of(loaded: Option<Vec<(JobSpec, JobPlan)>>) -> Option<Vec<JobPlan>> {
     Some(loaded?.into_iter().map(|(_, plan)| plan).collect())
 }
 
-/// Runs a SQL script against a hub of its own in a directory that is removed afterwards: sources
-/// and sinks are made there, jobs are made stopped, so that the whole path from text to plan is
-/// the real one and nothing runs. `None` when a statement was wrong; it has been printed.
+/// Plans the jobs of a SQL script on a hub of its own in a directory that is removed afterwards:
+/// the path from text to plan is the real one, and nothing runs. `None` when a statement was
+/// wrong; it has been printed.
 fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<JobPlan>>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let scratch = Scratch::make()?;
     runtime.block_on(async {
-        let hub = crate::stack::open_hub(&scratch.0, Duration::from_secs(15), None).await?;
+        let hub = crate::stack::open_hub(&scratch.0, crate::config::LEASE, None).await?;
         let engine = crate::stack::engine(&hub)?;
-        let outcome = run_stopped(&engine, text).await;
-        let plans = hub.jobs().iter().map(|job| (*job.plan).clone()).collect();
+        let outcome = rehearse(&engine, text).await;
         hub.close().await;
-        match outcome {
-            Ok(()) => Ok(Some(plans)),
-            Err(error) => {
-                print_sql_error(name, text, &error);
-                Ok(None)
-            }
-        }
+        Ok(outcome.inspect_err(|error| print_sql_error(name, text, error)).ok())
     })
 }
 
-async fn run_stopped(engine: &Engine, text: &str) -> Result<(), weir_frontend::error::Error> {
+async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<JobPlan>, weir_frontend::error::Error> {
+    let mut plans = Vec::new();
     for statement in weir_frontend::sql::parse(text)? {
-        match engine.run(&statement, &[]).await? {
-            Outcome::Done { notices, .. } => notices.iter().for_each(|notice| eprintln!("notice: {notice}")),
-            Outcome::Rows { .. } => {}
-        }
+        plans.extend(engine.rehearse(&statement).await?);
     }
-    Ok(())
+    Ok(plans)
 }
 
 /// The error with the line that it points at and a caret, as psql draws it.

@@ -29,6 +29,7 @@ pub(crate) use show::masked;
 
 use crate::error::{Error, sqlstate};
 use crate::query::{Queries, Reads, SessionFacts};
+use weir_planner::plan::JobPlan;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
@@ -152,6 +153,24 @@ impl Engine {
                     Some(tag) => Ok(Outcome::Done { tag: tag.to_owned(), notices: Vec::new() }),
                     None => self.queries.run(inner, places.text(), parameters).await,
                 },
+            }
+        })
+    }
+
+    /// Makes the sources and sinks that a statement creates, and plans the job that it creates or
+    /// explains without creating it: what `weir validate` and `weir explain` run on a hub of their own (JOB-8).
+    ///
+    /// Errors: those of [`Engine::run`]; `0A000` for a statement that neither creates nor explains.
+    pub fn rehearse<'a>(&'a self, statement: &'a Statement) -> BoxFuture<'a, Result<Option<JobPlan>, Error>> {
+        Box::pin(async move {
+            match &*statement.body {
+                Body::CreateSource(create) => verb::create_source(self, create, &statement.places).await.map(|_| None),
+                Body::CreateSink(create) => verb::create_sink(self, create).await.map(|_| None),
+                Body::CreateJob(create) | Body::Explain { job: create, .. } => verb::planned(self, create, &statement.places).map(|(_, plan)| Some(plan)),
+                Body::AlterJob { .. } | Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } | Body::Postgres(_) => {
+                    Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "only CREATE SOURCE, CREATE SINK, CREATE JOB and EXPLAIN CREATE JOB can be checked without running")
+                        .with_hint("leave the other statements out, or run the script with psql"))
+                }
             }
         })
     }

@@ -15,6 +15,7 @@ use weir_hub::hub::{DesiredState, JobInfo, JobState, NewJob, OnExists, WaitFor};
 use weir_planner::check::notices;
 use weir_planner::error::Class;
 use weir_planner::id::JobId;
+use weir_planner::plan::JobPlan;
 
 /// How long CREATE JOB and ALTER JOB START wait to say how the job stands (SQL-14).
 const FIRST_LOOK: Duration = Duration::from_secs(3);
@@ -132,9 +133,15 @@ async fn first_look(engine: &Engine, id: &JobId) -> String {
     }
 }
 
-pub(super) async fn explain(engine: &Engine, format: ExplainFormat, create: &CreateJob, places: &Places) -> Result<Outcome, Error> {
+/// The spec and plan that a CREATE JOB asks for.
+pub(super) fn planned(engine: &Engine, create: &CreateJob, places: &Places) -> Result<(Lowered, JobPlan), Error> {
     let (lowered, _) = lowered(engine, create, places)?;
     let plan = engine.hub.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
+    Ok((lowered, plan))
+}
+
+pub(super) async fn explain(engine: &Engine, format: ExplainFormat, create: &CreateJob, places: &Places) -> Result<Outcome, Error> {
+    let (lowered, plan) = planned(engine, create, places)?;
     let text = super::explain::text(format, &lowered, &plan, &notices(&lowered.spec))?;
     show::lines("QUERY PLAN", &text, "EXPLAIN")
 }
