@@ -82,7 +82,16 @@ impl Fleet {
         let member = |agent: Agent| {
             let last_seen_at_ms = Some(agent.registered_at_ms);
             let id = agent.id.clone();
-            let member = Member { agent, session: None, sequence: 0, deadline_ms, lost: false, last_seen_at_ms, lease_until_at_ms: None, load: None };
+            let member = Member {
+                agent,
+                session: None,
+                sequence: 0,
+                deadline_ms,
+                lost: false,
+                last_seen_at_ms,
+                lease_until_at_ms: None,
+                load: None,
+            };
             (id, Arc::new(member))
         };
         Fleet { members: agents.into_iter().map(member).collect(), sessions: BTreeMap::new(), lease_ms, token }
@@ -105,10 +114,10 @@ impl Fleet {
 
     /// The agent that a session speaks for; another session is fenced.
     pub fn speaker(&self, session: &str) -> Result<AgentId, Refusal> {
-        self.sessions.get(session).cloned().ok_or_else(|| Refusal {
-            class: Class::Fenced,
-            message: "this session has ended: register again".to_owned(),
-        })
+        self.sessions
+            .get(session)
+            .cloned()
+            .ok_or_else(|| Refusal { class: Class::Fenced, message: "this session has ended: register again".to_owned() })
     }
 
     /// Takes a registration and makes `session` the agent's only one.
@@ -153,7 +162,16 @@ impl Fleet {
                 agent = same;
             }
         }
-        let member = Member { agent, session: Some(session.to_owned()), sequence: 0, deadline_ms: 0, lost: false, last_seen_at_ms: None, lease_until_at_ms: None, load: None };
+        let member = Member {
+            agent,
+            session: Some(session.to_owned()),
+            sequence: 0,
+            deadline_ms: 0,
+            lost: false,
+            last_seen_at_ms: None,
+            lease_until_at_ms: None,
+            load: None,
+        };
         self.members.insert(request.agent.clone(), Arc::new(member));
         self.sessions.insert(session.to_owned(), request.agent.clone());
         self.renew(&request.agent, now);

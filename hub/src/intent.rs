@@ -176,7 +176,8 @@ impl Intent {
                 self.waiting = None;
                 self.failures_at_ms.clear();
                 self.streak = 0;
-                let how = if fresh { "start from nothing was asked for: older state and results are deleted" } else { "start was asked for" };
+                let how =
+                    if fresh { "start from nothing was asked for: older state and results are deleted" } else { "start was asked for" };
                 Ok(vec![tell(Level::Info, "started", how)])
             }
             Phase::Stopping if fresh => Err(format!("job '{job}' is still stopping: wait for it to be stopped, then start it fresh")),
@@ -290,7 +291,11 @@ impl Intent {
                 self.failures_at_ms.push(now.wall_ms);
                 if self.failures_at_ms.len() >= restart.max_attempts.max(1) as usize {
                     let times = self.failures_at_ms.len();
-                    return self.give_up(format!("{message} (failure {times} of {} within {} ms)", restart.max_attempts.max(1), restart.window_ms));
+                    return self.give_up(format!(
+                        "{message} (failure {times} of {} within {} ms)",
+                        restart.max_attempts.max(1),
+                        restart.window_ms
+                    ));
                 }
                 self.back_off(message, restart, now)
             }
@@ -323,7 +328,10 @@ impl Intent {
                 vec![tell(Level::Warn, "degraded", why)]
             }
             Phase::Stopping => {
-                vec![tell(Level::Warn, "attempt_lost", format!("agent '{agent}' went offline before it confirmed the stop")), self.stopped()]
+                vec![
+                    tell(Level::Warn, "attempt_lost", format!("agent '{agent}' went offline before it confirmed the stop")),
+                    self.stopped(),
+                ]
             }
             Phase::Created | Phase::Waiting | Phase::Backoff | Phase::Lost => Vec::new(),
             Phase::Stopped | Phase::Failed | Phase::Finished => Vec::new(),

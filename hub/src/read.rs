@@ -107,7 +107,12 @@ impl Relay {
         Ok(stream::once(async move { Ok(first) }).chain(rest).boxed())
     }
 
-    fn post(self: &Arc<Self>, agent: &AgentId, request: &mut ReadRequest, answer: oneshot::Sender<Result<Pieces, Error>>) -> Result<Ticket, Error> {
+    fn post(
+        self: &Arc<Self>,
+        agent: &AgentId,
+        request: &mut ReadRequest,
+        answer: oneshot::Sender<Result<Pieces, Error>>,
+    ) -> Result<Ticket, Error> {
         let mut desk = self.desk.lock();
         desk.last_id += 1;
         request.id = desk.last_id;

@@ -94,6 +94,11 @@ impl World {
         for event in seen.events.iter().take(EVENTS_A_REPORT_MAX) {
             self.keep(&seen.job, Some(agent.clone()), event.clone());
         }
+        let dropped = seen.events.len().saturating_sub(EVENTS_A_REPORT_MAX);
+        if dropped > 0 {
+            let message = format!("{dropped} further events of one report were not kept");
+            self.tell(&seen.job, Level::Warn, "events_dropped", message, now);
+        }
         let Some(job) = self.jobs.get_mut(&seen.job) else { return };
         let before = (job.intent.clone(), job.assignment.clone());
         let job = Arc::make_mut(job);

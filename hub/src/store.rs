@@ -134,7 +134,9 @@ impl Store {
             Fault::Redb(redb::Error::UpgradeRequired(version)) => {
                 (format!("'{name}' has file format {version}, which this version does not read"), Class::Corrupt)
             }
-            Fault::Redb(redb::Error::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => (damaged(name, &e.to_string()), Class::Corrupt),
+            Fault::Redb(redb::Error::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => {
+                (damaged(name, &e.to_string()), Class::Corrupt)
+            }
             Fault::Redb(redb::Error::Io(e)) => (format!("'{name}': {e}"), Class::Retry),
             Fault::Redb(redb::Error::PreviousIo) => (format!("'{name}': an earlier write failed"), Class::Retry),
             Fault::Redb(other) => (format!("'{name}': {other}"), Class::Bug),
@@ -166,13 +168,7 @@ macro_rules! from_redb {
     };
 }
 
-from_redb!(
-    redb::TransactionError,
-    redb::TableError,
-    redb::StorageError,
-    redb::CommitError,
-    redb::SetDurabilityError
-);
+from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::CommitError, redb::SetDurabilityError);
 
 /// Turns a record into bytes. Records are JSON: they are few, people may have to look at them, and
 /// new fields with defaults need no migration.

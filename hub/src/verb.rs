@@ -47,14 +47,23 @@ impl World {
     }
 
     /// Changes what is wanted of a job.
-    pub fn set_desired(&mut self, id: &JobId, desired: DesiredState, if_generation: Option<Generation>, fresh: bool, now: Now) -> Result<(), Error> {
+    pub fn set_desired(
+        &mut self,
+        id: &JobId,
+        desired: DesiredState,
+        if_generation: Option<Generation>,
+        fresh: bool,
+        now: Now,
+    ) -> Result<(), Error> {
         let left_outbox = self.start_may_have_left(id);
         let job = self.jobs.get(id).ok_or_else(|| missing(id))?;
         let current = job.intent.generation;
         if let Some(expected) = if_generation
             && expected != current
         {
-            return Err(Error::Conflict(format!("job '{id}' is at generation {current}, not {expected}: somebody changed it meanwhile; look again, then decide")));
+            return Err(Error::Conflict(format!(
+                "job '{id}' is at generation {current}, not {expected}: somebody changed it meanwhile; look again, then decide"
+            )));
         }
         let mut intent = job.intent.clone();
         let effects = match desired {

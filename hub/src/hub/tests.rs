@@ -1,6 +1,9 @@
 //! The whole hub with an agent by hand: lives of jobs, kills, waits, reads, full disks.
 
-use super::{AgentRequest, Arc, BoxStream, Bytes, Class, DesiredState, Duration, Error, Hub, HubOptions, HubResponse, JobInfo, JobState, ReadRequest, Result, Store, WaitFor};
+use super::{
+    AgentRequest, Arc, BoxStream, Bytes, Class, DesiredState, Duration, Error, Hub, HubOptions, HubResponse, JobInfo, JobState,
+    ReadRequest, Result, Store, WaitFor,
+};
 use crate::clock::{Clock, ManualClock};
 use crate::tests::{Disk, agent, attempt, failure, generation, job, new_job, observation, register, report, spec};
 use futures::{StreamExt, TryStreamExt};
@@ -238,7 +241,8 @@ async fn waits_end() {
     let mut fake = Fake::arrive(&rig.hub, "boot", &[]).await;
     rig.hub.create_job(new_job("j", DesiredState::Running)).await.unwrap();
     let patience = Duration::from_secs(3);
-    let (ran_out, ()) = tokio::join!(async { rig.hub.wait(&job("j"), WaitFor::Running, patience).await }, async { rig.clock.advance(patience) });
+    let (ran_out, ()) =
+        tokio::join!(async { rig.hub.wait(&job("j"), WaitFor::Running, patience).await }, async { rig.clock.advance(patience) });
     assert_eq!(ran_out.unwrap_err().to_string(), "job 'j' is still starting after 3000 ms: the wait for running ran out");
     let command = fake.commands().await.remove(0);
     fake.done(&command, Ok(())).await;

@@ -155,7 +155,10 @@ fn counted_faults_end_in_failed() {
 #[test]
 fn deterministic_faults_fail_at_once() {
     for class in [Class::User, Class::Corrupt] {
-        check(&mut fresh_intent(DesiredState::Running), &[(Do::Grant, "starting 1 1"), (Do::Fail(class), "failed 1 1"), (Do::Stop, "failed 2 1"), (Do::Start, "starting 3 1")]);
+        check(
+            &mut fresh_intent(DesiredState::Running),
+            &[(Do::Grant, "starting 1 1"), (Do::Fail(class), "failed 1 1"), (Do::Stop, "failed 2 1"), (Do::Start, "starting 3 1")],
+        );
     }
 }
 

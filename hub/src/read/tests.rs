@@ -29,7 +29,8 @@ async fn asked(relay: &Arc<Relay>, clock: &Arc<ManualClock>) -> (u64, tokio::tas
 }
 
 fn pieces(parts: &[Result<&'static str, &str>]) -> Body {
-    let parts: Vec<Result<Bytes, String>> = parts.iter().map(|part| part.map(|t| Bytes::from_static(t.as_bytes())).map_err(str::to_owned)).collect();
+    let parts: Vec<Result<Bytes, String>> =
+        parts.iter().map(|part| part.map(|t| Bytes::from_static(t.as_bytes())).map_err(str::to_owned)).collect();
     Ok(stream::iter(parts).boxed())
 }
 

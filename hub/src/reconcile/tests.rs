@@ -284,6 +284,19 @@ fn stale_attempts_are_not_heard() {
     assert_eq!(world.events[&job("j")].items.len(), events);
 }
 
+/// HUB-5, P3: a flood of events in one report is cut, and the cut is told.
+#[test]
+fn a_flood_of_events_is_cut_and_told() {
+    let mut world = running();
+    let event = Event { at_ms: 0, level: Level::Info, kind: "x".to_owned(), message: "x".to_owned(), operator: None, count: 1 };
+    let mut seen = observation("j", 1, AttemptState::Running);
+    seen.events = vec![event; 203];
+    see(&mut world, "s", 2, vec![seen], at(1));
+    let log = &world.events[&job("j")].items;
+    assert_eq!(log.iter().filter(|event| event.event.kind == "x").count(), 200);
+    assert_eq!(log.back().unwrap().event.message, "3 further events of one report were not kept");
+}
+
 /// A report that says nothing new changes nothing that is stored.
 #[test]
 fn a_quiet_report_is_not_stored() {

@@ -13,7 +13,12 @@ use weir_planner::protocol::AttemptState;
 fn full() -> World {
     let mut world = world();
     let source = spec("x").sources.remove(0);
-    let entry = CatalogEntry { name: "s".to_owned(), object: CatalogObject::Source(Box::new(source)), sql: "CREATE …".to_owned(), created_at_ms: 7 };
+    let entry = CatalogEntry {
+        name: "s".to_owned(),
+        object: CatalogObject::Source(Box::new(source)),
+        sql: "CREATE …".to_owned(),
+        created_at_ms: 7,
+    };
     world.create_entry(entry, OnExists::Fail).unwrap();
     world.register(&register("a", "boot", "disk", &[]), "s".to_owned(), at(0));
     create(&mut world, "j", at(0));
@@ -108,7 +113,11 @@ fn a_damaged_store_is_refused() {
     save(&store, &mut full());
     store.close();
     let good = std::fs::read(&path).unwrap();
-    let text_at = good.windows(7).position(|bytes| bytes == b"nothing").or_else(|| good.windows(9).position(|bytes| bytes == b"sink-0\",\"")).unwrap();
+    let text_at = good
+        .windows(7)
+        .position(|bytes| bytes == b"nothing")
+        .or_else(|| good.windows(9).position(|bytes| bytes == b"sink-0\",\""))
+        .unwrap();
     let mut bad = good.clone();
     bad[text_at] ^= 0xff;
     std::fs::write(&path, &bad).unwrap();

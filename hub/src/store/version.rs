@@ -4,9 +4,9 @@
 use super::{Fault, decode, encode, job_id};
 use crate::world::Version;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
-use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_planner::id::{JobId, JobVersion};
 use weir_planner::plan::JobPlan;

@@ -78,7 +78,11 @@ fn events_are_bounded() {
     let log = &world.events[&job("j")];
     assert_eq!(log.items.len(), 1_000);
     assert_eq!(log.items[0].event.message, "500");
-    let (puts, deletes): (Vec<_>, Vec<_>) =
-        world.take_changes().0.into_iter().filter(|w| matches!(w, Write::Event(..))).partition(|w| matches!(w, Write::Event(_, _, Some(_))));
+    let (puts, deletes): (Vec<_>, Vec<_>) = world
+        .take_changes()
+        .0
+        .into_iter()
+        .filter(|w| matches!(w, Write::Event(..)))
+        .partition(|w| matches!(w, Write::Event(_, _, Some(_))));
     assert_eq!(puts.len() - deletes.len(), 1_000, "what goes from memory goes from the store");
 }

@@ -2,8 +2,8 @@
 //! at most), H3 (nothing is lost), H4 (old sessions change nothing), H6.
 
 use super::{
-    Action, AttemptState, Class, CommandDone, DesiredState, HubResponse, JobState, LEASE_MS, Now, World, at, failure, job,
-    observation, refused, register, report, world,
+    Action, AttemptState, Class, CommandDone, DesiredState, HubResponse, JobState, LEASE_MS, Now, World, at, failure, job, observation,
+    refused, register, report, world,
 };
 use crate::outbox::{Entry, Order, Outbox};
 use rand::rngs::StdRng;
@@ -132,7 +132,10 @@ impl Trial {
         let session = format!("session {}", self.sessions);
         let now = self.now();
         let process = &mut self.agents[who];
-        let running = process.held.iter().filter(|(_, (_, state))| !matches!(state, AttemptState::Failed(_) | AttemptState::Finished | AttemptState::Stopped));
+        let running = process
+            .held
+            .iter()
+            .filter(|(_, (_, state))| !matches!(state, AttemptState::Failed(_) | AttemptState::Finished | AttemptState::Stopped));
         let running: Vec<(&str, u64)> = running.map(|(id, (attempt, _))| (id.as_str(), attempt.get())).collect();
         let request = register(&process.name, &process.boot.to_string(), &process.disk.to_string(), &running);
         assert_eq!(refused(&self.world.register(&request, session.clone(), now)), None);
@@ -290,7 +293,10 @@ impl Trial {
                 self.poll(who);
                 self.world.settle(now);
             }
-            if round > 10 && self.world.jobs.values().all(|job| converged(job.intent.state(), job.intent.desired)) && self.world.outbox.iter().count() == 0 {
+            if round > 10
+                && self.world.jobs.values().all(|job| converged(job.intent.state(), job.intent.desired))
+                && self.world.outbox.iter().count() == 0
+            {
                 return;
             }
         }
