@@ -121,6 +121,11 @@ fn is_sql(name: &str) -> bool {
 
 fn report_valid(name: &str, plans: Option<&[JobPlan]>) -> ExitCode {
     let Some(plans) = plans else { return ExitCode::from(INVALID) };
+    let faults: Vec<Fault> = plans.iter().flat_map(weir_agent::connector::check).collect();
+    if !faults.is_empty() {
+        print_faults(name, &faults);
+        return ExitCode::from(INVALID);
+    }
     for plan in plans {
         println!("{name}: job {} is valid: {} tasks in {} chains", plan.job, plan.tasks().len(), plan.chains.len());
     }

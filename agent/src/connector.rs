@@ -24,7 +24,7 @@ use weir_kernel::io::{BadRecord, Clock, Sink, SinkHandle, Source, Wake};
 use weir_planner::connector::{Format, Position, SinkOptions, SourceOptions, SplitPosition};
 use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId};
-use weir_planner::plan::{SinkWork, SourceWork};
+use weir_planner::plan::{JobPlan, SinkWork, SourceWork, Work};
 use weir_planner::schema::Schema;
 use weir_planner::spec::ErrorPolicy;
 
@@ -130,6 +130,23 @@ pub fn check_sink(work: &SinkWork, input: &Schema) -> Result<(), Error> {
             Err(Error::new(Class::User, format!("format '{name}' cannot be written yet; use format = 'json'")))
         }
     }
+}
+
+/// The dry run of every source and sink of a plan: all faults at once, each at its operator (P4).
+pub fn check(plan: &JobPlan) -> Vec<weir_planner::error::Fault> {
+    let mut faults = Vec::new();
+    for operator in plan.chains.iter().flat_map(|chain| &chain.operators) {
+        let outcome = match &operator.work {
+            Work::Source(work) => check_source(work, &operator.output),
+            Work::Sink(work) => check_sink(work, &operator.output),
+            Work::Map(_) | Work::Window(_) | Work::Union => Ok(()),
+        };
+        if let Err(error) = outcome {
+            let path = format!("operator '{}'", operator.id);
+            faults.push(weir_planner::error::Fault::new("bad_connector", path, error.to_failure().message));
+        }
+    }
+    faults
 }
 
 /// A dry run builds a decoder only to see that it can be built.

@@ -97,3 +97,38 @@ fn every_connector_and_role_has_a_card() {
     assert_eq!(distinct.len(), names.len());
     assert!(names.contains(&("kafka", "source")) && names.contains(&("result", "sink")));
 }
+
+/// P4: a dry run of a plan tells every fault, each at its operator.
+#[test]
+fn a_plan_is_checked_whole() {
+    let operator = |id: &str, work: Work| weir_planner::plan::PlanOperator { id: OperatorId::new(id).unwrap(), output: Schema(vec![]), work };
+    let source = work(SourceOptions::Memory(Memory::default()), Some(Format::Parquet(Nothing {})), &[], ErrorPolicy::Fail);
+    let sink = SinkWork {
+        options: SinkOptions::Stdout(Nothing {}),
+        format: Some(Format::Raw(Nothing {})),
+        delivery: weir_planner::spec::Delivery::AtLeastOnce,
+    };
+    let chain = weir_planner::plan::Chain {
+        id: weir_planner::id::ChainId::new(0),
+        parallelism: 1,
+        operators: vec![operator("in", Work::Source(source)), operator("all", Work::Union), operator("out", Work::Sink(sink))],
+    };
+    let plan = JobPlan {
+        job: JobId::new("j").unwrap(),
+        version: weir_planner::id::JobVersion::new(1),
+        max_parallelism: 1,
+        horizon: weir_planner::spec::Horizon::Local,
+        checkpoint: weir_planner::spec::Checkpoint::default(),
+        inflight_bytes: 1,
+        state_bytes_max: None,
+        result_retention_rows: 1,
+        result_retention_ms: None,
+        chains: vec![chain],
+        edges: vec![],
+        regions: vec![],
+    };
+    let faults: Vec<String> = check(&plan).iter().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 2, "{faults:?}");
+    assert!(faults[0].starts_with("operator 'in': format 'parquet' is read from files only"), "{}", faults[0]);
+    assert!(faults[1].starts_with("operator 'out': format 'raw' cannot be written yet"), "{}", faults[1]);
+}
