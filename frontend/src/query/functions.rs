@@ -28,6 +28,7 @@ pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
     ("is_superuser", "on"),
+    ("jit", "off"),
     ("lc_collate", "C"),
     ("lc_ctype", "C"),
     ("max_identifier_length", "63"),

@@ -7,7 +7,7 @@ use super::pg_catalog::ALWAYS_EMPTY;
 use sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, JoinOperator, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins,
-    Value, Visit, VisitMut, Visitor, VisitorMut,
+    Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 use std::ops::ControlFlow;
 
@@ -67,6 +67,10 @@ fn rewritten(expr: &mut Expr) -> Option<Expr> {
             None
         }
         Expr::Cast { expr, data_type, .. } => cast(expr, data_type),
+        Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+            escape_by_backslash(pattern, escape_char);
+            None
+        }
         Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => member(left, right),
         Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
             let inside = member(left, right)?;
@@ -188,6 +192,21 @@ fn plain_type(ty: &DataType) -> Option<DataType> {
         | "unknown" => DataType::Text,
         _ => return None,
     })
+}
+
+/// DataFusion escapes in LIKE by a backslash only: a pattern with another escape character is
+/// put into that form when it runs. The character twice stands for itself.
+fn escape_by_backslash(pattern: &mut Box<Expr>, escape: &mut Option<ValueWithSpan>) {
+    let Some(Value::SingleQuotedString(given)) = escape.as_ref().map(|value| &value.value) else { return };
+    if given.chars().count() != 1 || given == "\\" {
+        return;
+    }
+    let text = |text: &str| Expr::value(Value::SingleQuotedString(text.to_owned()));
+    let replace = |within: Expr, from: &str, to: &str| call("replace", vec![within, text(from), text(to)]);
+    let aside = "\u{1}";
+    let doubled = replace(replace(take(pattern), "\\", "\\\\"), &given.repeat(2), aside);
+    **pattern = replace(replace(doubled, given, "\\"), aside, given);
+    *escape = None;
 }
 
 /// `x = ANY (list)` as IN or as a search in an array.

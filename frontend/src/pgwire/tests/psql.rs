@@ -100,6 +100,7 @@ async fn driver_introspection_is_answered() {
         "show standard_conforming_strings",
         "SELECT t.oid, typarray FROM pg_type t JOIN pg_namespace ns ON typnamespace = ns.oid WHERE typname = 'hstore'",
         "SELECT pg_catalog.pg_class.relname FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace WHERE pg_catalog.pg_class.relkind = ANY (ARRAY['r', 'p', 'f', 'v', 'm']) AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != 'pg_catalog' AND pg_catalog.pg_class.relname = 'per_minute'",
+        "SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname NOT LIKE 'pg/_'::VARCHAR || '%' ESCAPE '/' ORDER BY nspname",
         // psycopg
         "SELECT typname AS name, oid, typarray AS array_oid, oid::regtype::text AS regtype, typdelim AS delimiter FROM pg_type t WHERE t.oid = to_regtype('text')::oid ORDER BY t.oid",
         // asyncpg
