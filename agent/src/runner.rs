@@ -154,6 +154,7 @@ async fn drive(context: &Arc<Context>, attempt: &Arc<Attempt>, restore: Restore)
     };
     let mut coordinator = Coordinator::new(shared, attempt.clone(), regions, opened.results);
     let end = coordinator.run(&reports, &told).await;
+    attempt.note_losses(context.clock.wall_ms());
     // What is being written ends before the files may be touched by another attempt.
     while coordinator.works.next().await.is_some() {}
     close(&seats).await;
@@ -254,8 +255,7 @@ impl Coordinator {
         let place = |(r, region): (usize, &Region)| region.members.iter().enumerate().map(|(m, member)| (member.name, (r, m))).collect::<Vec<_>>();
         let places = regions.iter().enumerate().flat_map(place).collect();
         let finished = vec![false; regions.len()];
-        let losses_at_ms = shared.context.now_ms() + LOSSES_MS;
-        Coordinator { shared, attempt, regions, places, finished, works: FuturesUnordered::new(), results, merging_results: false, draining: false, losses_at_ms }
+        Coordinator { shared, attempt, regions, places, finished, works: FuturesUnordered::new(), results, merging_results: false, draining: false, losses_at_ms: 0 }
     }
 
     async fn run(&mut self, reports: &flume::Receiver<ChainReport>, news: &flume::Receiver<News>) -> Result<Ending, Error> {
@@ -349,9 +349,10 @@ impl Coordinator {
     }
 
     fn tick(&mut self) -> Result<(), Error> {
-        if self.shared.context.now_ms() >= self.losses_at_ms {
-            self.losses_at_ms = self.shared.context.now_ms() + LOSSES_MS;
-            self.attempt.note_losses(self.shared.context.clock.wall_ms());
+        let now = self.shared.context.now_ms();
+        // The first loss is told at once, those after it together.
+        if now >= self.losses_at_ms && self.attempt.note_losses(self.shared.context.clock.wall_ms()) {
+            self.losses_at_ms = now + LOSSES_MS;
         }
         (0..self.regions.len()).try_for_each(|region| self.with(region, Region::tick))
     }

@@ -165,12 +165,15 @@ async fn a_stop_decides_the_last_epoch_and_the_next_attempt_goes_on() {
     until_running(&agent).await;
     assert_eq!(files(&state, ""), segments);
     assert_eq!(files(&dir.path().join("jobs/counts/results"), ""), Vec::<std::path::PathBuf>::new());
-    world.feeds[1].give(&[(4, 1)]);
+    // The third row is behind its split's maximum and its window is over: late, and told so (P3).
+    world.feeds[1].give(&[(4, 1), (25, 3), (5, 1)]);
     world.feeds.iter().for_each(|f| f.close());
     until(&agent, "finished", |s| *s == AttemptState::Finished).await;
-    assert_eq!(results(&agent).await, BTreeMap::from([((1, 0), 3), ((2, 0), 1)]));
+    assert_eq!(results(&agent).await, BTreeMap::from([((1, 0), 3), ((2, 0), 1), ((3, 20), 1)]));
+    let losses: Vec<(String, u64)> = agent.observe()[0].events.iter().filter(|e| e.kind == "rows_late").map(|e| (e.operator.clone().unwrap(), e.count)).collect();
+    assert_eq!(losses, [("win".to_owned(), 1)]);
     let seen = &agent.observe()[0];
-    assert_eq!(seen.sources.iter().map(|s| s.rows_in).sum::<u64>(), 1, "rows were read again");
+    assert_eq!(seen.sources.iter().map(|s| s.rows_in).sum::<u64>(), 3, "rows were read again");
     agent.shutdown(PATIENCE).await;
 }
 

@@ -138,13 +138,16 @@ impl Attempt {
         view.events.push_back(Event { at_ms, level, kind: kind.to_owned(), message, operator, count });
     }
 
-    /// Adds warnings about rows that were skipped, late or evicted since the last look (P3).
-    pub fn note_losses(&self, at_ms: i64) {
+    /// Adds warnings about rows that were skipped, late or evicted since the last look (P3); false
+    /// when there were none.
+    pub fn note_losses(&self, at_ms: i64) -> bool {
         let losses = self.view.lock().gauge.losses();
+        let any = !losses.is_empty();
         for loss in losses {
             tracing::warn!(job = %self.job, operator = loss.operator, rows = loss.count, "{}", loss.message);
             self.note(at_ms, Level::Warn, loss.kind, loss.message, Some(loss.operator), loss.count);
         }
+        any
     }
 
     /// The attempt as of now, with all events that were not acknowledged.
