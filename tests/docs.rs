@@ -6,7 +6,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use support::process::{Weir, temporary, weir, write};
+use support::process::{Weir, temporary, weir, weir_command, write};
 
 /// A fenced block: language, rest of the info string, line of its fence, text.
 struct Block {
@@ -69,7 +69,12 @@ fn every_block_in_the_docs_works() {
         }
         let data = temporary();
         // A page that tells its reader to start the demo may use it.
-        let server = Weir::up_with(data.path(), if text.contains("up --demo") { &["--demo"] } else { &[] });
+        let mut args = Weir::serving_args("up", &data.path().join("data"));
+        args.extend(text.contains("up --demo").then(|| "--demo".to_owned()));
+        let mut command = weir_command();
+        // What the blocks write to relative paths goes with the directory.
+        command.args(&args).current_dir(data.path());
+        let server = Weir::start_command(command, args);
         for block in wanted {
             let place = format!("{}:{}", page.strip_prefix(support::tree_root()).unwrap().display(), block.line);
             assert!(block.marks.is_empty(), "{place}: the mark '{}' is not known: only no-run is", block.marks);
