@@ -177,9 +177,9 @@ fn a_full_disk_fails_the_job_and_not_the_process() {
     let sql = weir.sql();
     sql.run(
         "CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT)
-         WITH (connector = 'generate', type = 'nexmark', table = 'bid')",
+         WITH (connector = 'generate', type = 'nexmark', table = 'bid', events_per_second = 50000)",
     );
-    sql.run("CREATE JOB fills WITH (restart.max_attempts = 2, result_retention_rows = 1000000000) AS SELECT * FROM bids");
+    sql.run("CREATE JOB fills WITH (restart.max_attempts = 2, checkpoint.epoch = '200ms', checkpoint.interval = '1s', result_retention_rows = 1000000000) AS SELECT * FROM bids");
     let error = until("the job says that the disk is full", PATIENCE * 2, || {
         let rows = sql.try_rows("SELECT state, last_error FROM weir.jobs WHERE id = 'fills'").ok()?;
         let (state, error) = (rows[0][0].clone(), rows[0][1].to_lowercase());

@@ -180,7 +180,7 @@ fn every_file_format_gives_the_same_rows() {
     let sql: Sql = weir.sql();
     let columns = "(k BIGINT, ts BIGINT, name TEXT, WATERMARK FOR ts AS ts)";
     let mut results = Vec::new();
-    for (format, path, more) in [("json", &json, ""), ("csv", &csv, ", csv.header = true"), ("parquet", &parquet_path, "")] {
+    for (format, path, more) in [("json", &json, ""), ("csv", &csv, ", format.header = true"), ("parquet", &parquet_path, "")] {
         sql.run(&format!(
             "CREATE SOURCE s_{format} {columns} WITH (connector = 'file', path = '{}', format = '{format}'{more})",
             path.display()

@@ -71,10 +71,10 @@ fn csv_is_read_by_name_and_by_place() {
     let columns = "n BIGINT, t TEXT, d DECIMAL(6,2), at TIMESTAMP(3)";
     let named = "at,d,n,t\n2024-01-01T00:00:00Z,2.5,1,\"a,b \"\"c\"\"\"\n2024-01-01 00:00:00.5,-0.01,2,ä\n";
     let path = write(dir.path(), "named.csv", named);
-    assert_eq!(copy(&sql, "named", columns, &path, "format = 'csv', csv.header = true"), wanted);
+    assert_eq!(copy(&sql, "named", columns, &path, "format = 'csv', format.header = true"), wanted);
     let placed = "1;a,b \"c\";2.5;2024-01-01T00:00:00Z\n2;ä;-0.01;2024-01-01 00:00:00.5\n".replace("a,b \"c\"", "\"a,b \"\"c\"\"\"");
     let path = write(dir.path(), "placed.csv", &placed);
-    assert_eq!(copy(&sql, "placed", columns, &path, "format = 'csv', csv.delimiter = ';'"), wanted);
+    assert_eq!(copy(&sql, "placed", columns, &path, "format = 'csv', format.delimiter = ';'"), wanted);
 }
 
 /// What a file sink writes, a file source reads: no value changes on the way.

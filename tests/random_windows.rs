@@ -133,9 +133,9 @@ fn random_windows_equal_their_recomputation() {
             ));
             sql.run(&format!("WAIT FOR JOB {job} UNTIL FINISHED TIMEOUT '30s'"));
             let mut got = Answer::new();
-            for row in
-                sql.rows(&format!("SELECT k, CAST(round(extract(epoch FROM window_start) * 1000) AS BIGINT), n, m, total, low, high FROM {job}"))
-            {
+            for row in sql.rows(&format!(
+                "SELECT k, CAST(round(extract(epoch FROM window_start) * 1000) AS BIGINT), n, m, total, low, high FROM {job}"
+            )) {
                 let key = (number(&row[0]), number(&row[1]).unwrap());
                 let value = (number(&row[2]).unwrap(), number(&row[3]).unwrap(), number(&row[4]), number(&row[5]), number(&row[6]));
                 assert!(got.insert(key, value).is_none(), "{key:?} is there twice\n{said}");

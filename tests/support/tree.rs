@@ -44,7 +44,20 @@ pub fn rust_files() -> Vec<SourceFile> {
 /// The Rust files that go into the product: those below a `src`, without the tests beside them.
 pub fn product_files() -> Vec<SourceFile> {
     let in_src = |path: &str| path.starts_with("src/") || (path.contains("/src/") && !path.starts_with("tests/"));
-    rust_files().into_iter().filter(|f| in_src(&f.path) && !is_test_file(&f.path)).collect()
+    let mut files = rust_files();
+    files.retain(|f| in_src(&f.path) && !is_test_file(&f.path));
+    let only_for_tests: Vec<String> = files.iter().flat_map(test_modules).collect();
+    files.retain(|f| !only_for_tests.contains(&f.path));
+    files
+}
+
+/// Paths of the modules that a file declares for tests only: `mod name;` under `#[cfg(test)]`.
+fn test_modules(file: &SourceFile) -> Vec<String> {
+    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+    let marked = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]").map(|pair| pair[1]);
+    let named = marked.filter_map(|line| line.split_once("mod ").and_then(|(_, rest)| rest.strip_suffix(';')));
+    let folder = file.path.trim_end_matches(".rs").trim_end_matches("/lib").trim_end_matches("/main");
+    named.map(|name| format!("{folder}/{name}.rs")).collect()
 }
 
 /// A `tests.rs` beside its module, or anything below a folder `tests`.
@@ -52,9 +65,13 @@ pub fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.starts_with("tests/") || path.contains("/tests/")
 }
 
-/// The lines of `text` before its inline test module, numbered from 1.
+/// The lines of `text` before its inline test module, numbered from 1. A module declared for tests
+/// does not end them.
 pub fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().map(|(i, line)| (i + 1, line)).take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+    let lines: Vec<&str> = text.lines().collect();
+    let opens = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].trim().ends_with('{');
+    let end = lines.windows(2).position(opens).unwrap_or(lines.len());
+    lines.into_iter().take(end).enumerate().map(|(i, line)| (i + 1, line))
 }
 
 /// A line without its comment and with its strings emptied. Good for one-line strings, which is
