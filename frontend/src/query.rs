@@ -166,6 +166,8 @@ impl Queries {
             // A session's own functions go over built-in ones of the same name.
             let _ = datafusion::execution::FunctionRegistry::register_udf(&mut state, function);
         }
+        // Gives the statement its one `now()`.
+        state.mark_start_execution();
         state
     }
 

@@ -105,6 +105,10 @@ fn public(scope: &Arc<Scope>, name: &str) -> Result<Option<Arc<dyn TableProvider
     let refuse = |error: Error| Err(DataFusionError::External(Box::new(error)));
     if let Some(job) = scope.job(name) {
         return match scope::result_schema(job) {
+            // A job that never ran has no agent to ask, and no rows.
+            Some(schema) if job.agent.is_none() && job.started_at_ms.is_none() => {
+                Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(schema.to_arrow())))))
+            }
             Some(schema) => Ok(Some(Arc::new(results::ResultTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads))))),
             None => {
                 let sinks = scope::sink_names(job, &scope.entries).join(", ");
