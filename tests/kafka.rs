@@ -82,7 +82,7 @@ fn a_million_kafka_bids_give_every_window_also_when_killed_five_times() {
     let calm_time = begin.elapsed();
     println!("undisturbed: {calm_time:?}");
     bids::assert_same(&result(&sql), &expected);
-    let late = sql.one("SELECT sum(rows_late_total) FROM weir.job_sources WHERE job = 'per_minute'");
+    let late = sql.one("SELECT sum(rows_late_total) FROM weir.job_tasks WHERE job = 'per_minute'");
     assert_eq!(late, "0", "every row is within its bound (EV-3)");
     drop(weir);
 
@@ -233,7 +233,7 @@ fn a_kafka_row_from_the_future_hurts_no_other() {
     // The windows of the honest rows but the last, which stays open.
     until("the honest windows fire", PATIENCE, || (sql.one("SELECT count(*) FROM j") == "11").then_some(()));
     assert_eq!(sql.one("SELECT sum(n) FROM j"), "11");
-    assert_eq!(sql.one("SELECT sum(rows_late_total) FROM weir.job_sources WHERE job = 'j'"), "0");
+    assert_eq!(sql.one("SELECT sum(rows_late_total) FROM weir.job_tasks WHERE job = 'j'"), "0");
     assert_eq!(sql.one("SELECT sum(rows_error_total) FROM weir.job_sources WHERE job = 'j'"), "1", "it is counted (P3)");
     assert_eq!(sql.job("j").0, "running");
 }

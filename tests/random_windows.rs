@@ -142,7 +142,8 @@ fn random_windows_equal_their_recomputation() {
             }
             assert_eq!(got, expected, "{said}");
             let counted = sql.rows(&format!(
-                "SELECT sum(rows_late_total), sum(rows_invalid_total), sum(rows_in_total) FROM weir.job_sources WHERE job = '{job}'"
+                "SELECT (SELECT sum(rows_late_total) FROM weir.job_tasks WHERE job = '{job}'), sum(rows_invalid_total), sum(rows_in_total)
+                 FROM weir.job_sources WHERE job = '{job}'"
             ));
             let rows = round.splits.iter().map(Vec::len).sum::<usize>() as i64;
             let counted: Vec<i64> = counted[0].iter().map(|cell| number(cell).unwrap_or(0)).collect();

@@ -221,6 +221,9 @@ const JOB_TASKS: Columns = &[
     ("idle_pct", Kind::Float),
     ("backpressured_pct", Kind::Float),
     ("error", Kind::Text),
+    // Rows that a window judged late belong to no single partition any more.
+    ("rows_late_total", Kind::Int),
+    ("rows_evicted_total", Kind::Int),
 ];
 
 fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
@@ -250,6 +253,8 @@ fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
                 figures.map(|f| f.idle_pct).into(),
                 figures.map(|f| f.backpressured_pct).into(),
                 error,
+                figures.map(|f| f.rows_late).into(),
+                figures.map(|f| f.rows_evicted).into(),
             ]);
         }
     }
