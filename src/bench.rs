@@ -1,22 +1,12 @@
 //! `weir bench nexmark`: one query over files, on the real path (SQL, planner, hub, agent, kernel,
 //! epochs), measured as a whole process (SPD-1).
 
-use crate::config::BenchConfig;
-use crate::document::Scratch;
-use crate::stack::Embedded;
+use crate::config::{BenchConfig, Query};
+use crate::stack::{Embedded, Scratch};
 use anyhow::{Context, bail};
 use std::time::{Duration, Instant};
 use weir_hub::hub::WaitFor;
 use weir_planner::id::JobId;
-
-/// The queries that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Query {
-    /// Pass-through of all columns.
-    Q0,
-    /// Count of bids per bidder, tumbling 10 s of event time.
-    Q12,
-}
 
 impl Query {
     fn name(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! The command line: verbs, flags, and which of them runs what.
 
-use crate::config::{AgentConfig, BenchConfig, HubConfig, RunConfig, UpConfig};
+use crate::config::{AgentConfig, BenchConfig, HubConfig, PlanFormat, RunConfig, UpConfig};
 use crate::{bench, document, local, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -38,8 +38,8 @@ enum Verb {
         /// A file, or SQL text with CREATE SOURCE, CREATE SINK and CREATE JOB statements.
         what: String,
         /// How to print the plans.
-        #[arg(long, value_enum, default_value_t = document::PlanFormat::Text)]
-        format: document::PlanFormat,
+        #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
+        format: PlanFormat,
     },
     /// List connectors and formats with their options.
     Components,

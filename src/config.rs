@@ -132,12 +132,32 @@ pub struct RunConfig {
     pub retry: bool,
 }
 
+/// The queries that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Query {
+    /// Pass-through of all columns.
+    Q0,
+    /// Count of bids per bidder, tumbling 10 s of event time.
+    Q12,
+}
+
+/// How plans are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlanFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For Graphviz.
+    Dot,
+}
+
 /// `weir bench nexmark`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchConfig {
     /// Which query.
     #[arg(long, value_enum)]
-    pub query: crate::bench::Query,
+    pub query: Query,
     /// File or glob with bids: .ndjson or .parquet.
     #[arg(long)]
     pub input: String,
@@ -150,6 +170,11 @@ pub struct BenchConfig {
     /// Pace of epochs.
     #[arg(long, default_value_t = 1_000)]
     pub epoch_ms: u64,
+}
+
+/// Where directories go that last no longer than a command.
+pub fn scratch_root() -> PathBuf {
+    std::env::temp_dir()
 }
 
 /// Logs to standard error: for people on a terminal, JSON otherwise; `WEIR_LOG` filters.

@@ -1,5 +1,7 @@
 //! `weir validate`, `weir explain` and `weir components`: documents to faults and plans, nothing started (JOB-8).
 
+use crate::config::PlanFormat;
+use crate::stack::Scratch;
 use anyhow::Context;
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,17 +9,6 @@ use weir_frontend::sql::Engine;
 use weir_planner::error::Fault;
 use weir_planner::plan::JobPlan;
 use weir_planner::spec::{Horizon, JobSpec};
-
-/// How plans are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum PlanFormat {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-    /// For Graphviz.
-    Dot,
-}
 
 /// Exit code of an invalid document.
 const INVALID: u8 = 2;
@@ -175,25 +166,5 @@ fn print_sql_error(name: &str, text: &str, error: &weir_frontend::error::Error) 
         if let Some(extra) = extra {
             eprintln!("    {what}: {extra}");
         }
-    }
-}
-
-/// A directory that goes with its owner.
-pub struct Scratch(pub std::path::PathBuf);
-
-impl Scratch {
-    /// A new directory under the system's temporary one.
-    pub fn make() -> anyhow::Result<Scratch> {
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
-        let path = std::env::temp_dir().join(format!("weir-{}-{nanos}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("scratch directory {}", path.display()))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Best effort: the system's temporary directory is cleaned by its owner anyway.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicI64;
+use tokio::net::TcpListener;
 use weir_hub::Hub;
 use weir_hub::hub::JobState;
 
@@ -24,6 +25,13 @@ pub fn router(hub: Hub) -> axum::Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(hub)
+}
+
+/// Serves a door until `ended` is ready.
+pub async fn serve(door: &'static str, listener: TcpListener, router: axum::Router, ended: impl Future<Output = ()> + Send + 'static) {
+    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(ended).await {
+        tracing::error!(%error, door, "door ended");
+    }
 }
 
 /// Ready: at least one agent is there to run jobs.

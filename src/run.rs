@@ -143,8 +143,8 @@ impl Serving {
             }
         });
         let api = weir_frontend::rest::router(engine.clone()).merge(ops::router(hub.clone()));
-        tasks.spawn(serve_http("http", bound.http, api, ended_of(ended.clone())));
-        tasks.spawn(serve_http("agents", bound.agents, hub.agent_router(), ended_of(ended)));
+        tasks.spawn(ops::serve("http", bound.http, api, ended_of(ended.clone())));
+        tasks.spawn(ops::serve("agents", bound.agents, hub.agent_router(), ended_of(ended)));
         Ok((Serving { end, tasks }, addresses))
     }
 
@@ -162,12 +162,6 @@ impl Serving {
 async fn ended_of(mut ended: watch::Receiver<bool>) {
     // An error means that the switch is gone, which ends serving as well.
     let _ = ended.wait_for(|end| *end).await;
-}
-
-async fn serve_http(door: &'static str, listener: TcpListener, router: axum::Router, ended: impl Future<Output = ()> + Send + 'static) {
-    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(ended).await {
-        tracing::error!(%error, door, "door ended");
-    }
 }
 
 /// One line an address, then what to type, then `ready`.

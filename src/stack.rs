@@ -4,7 +4,7 @@ use crate::link::{HubReads, InProcess};
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -104,4 +104,24 @@ pub async fn open_hub(data_dir: &Path, lease: Duration, node_token: Option<Strin
 /// The engine over a hub.
 pub fn engine(hub: &Hub) -> anyhow::Result<Engine> {
     Ok(Engine::new(hub.clone(), Arc::new(HubReads(hub.clone())), weir_agent::connector::cards())?)
+}
+
+/// A directory that goes with its owner.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// A new directory under the system's temporary one.
+    pub fn make() -> anyhow::Result<Scratch> {
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
+        let path = crate::config::scratch_root().join(format!("weir-{}-{nanos}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| format!("scratch directory {}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Best effort: the system's temporary directory is cleaned by its owner anyway.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
