@@ -74,20 +74,40 @@ fn a_hub_and_an_agent_run_a_job_and_survive_each_others_death() {
     assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
 }
 
-/// EPO-8: with a hub of its own the job is pinned to its agent and says `horizon: local`.
+/// EPO-8: with a hub of its own a job is local to the agent that it first ran on: it waits for that
+/// one and never begins anew on another.
 #[test]
-fn a_job_of_a_separate_agent_says_that_it_is_local() {
-    let (hub_dir, agent_dir) = (temporary(), temporary());
+fn a_job_stays_with_its_agent() {
+    let (hub_dir, first_dir, second_dir) = (temporary(), temporary(), temporary());
     let hub = Weir::hub(hub_dir.path());
-    let _agent = Weir::agent(agent_dir.path(), hub.agents());
+    let first = Weir::agent(first_dir.path(), hub.agents());
     let sql = hub.sql();
-    sql.run("CREATE SOURCE v (k BIGINT) AS VALUES (1)");
-    sql.run("CREATE JOB j AS SELECT k FROM v");
-    sql.run("WAIT FOR JOB j UNTIL FINISHED TIMEOUT '30s'");
-    let spec = sql.one("SHOW JOB SPEC j");
-    assert!(spec.contains("horizon: local"), "{spec}");
-    let agent = sql.one("SELECT id FROM weir.agents");
-    assert!(spec.contains("node_ids") && spec.contains(&agent), "the job is pinned to {agent}: {spec}");
+    sql.run("CREATE SOURCE g (n BIGINT) WITH (connector = 'generate', context = '{\"n\": 1}', interval = '5ms')");
+    sql.run("CREATE JOB j AS SELECT n FROM g");
+    sql.run("WAIT FOR JOB j UNTIL RUNNING TIMEOUT '30s'");
+    until("rows are decided", PATIENCE, || (sql.one("SELECT count(*) FROM j") != "0").then_some(()));
+    let plan = Rest::new(hub.http()).get("/api/v1/jobs/j/plan").expect(200).to_string();
+    assert!(plan.contains("local"), "the plan says its horizon: {plan}");
+    let agent = sql.one("SELECT DISTINCT agent FROM weir.job_tasks WHERE job = 'j'");
+    sql.run("ALTER JOB j STOP");
+    sql.run("WAIT FOR JOB j UNTIL STOPPED TIMEOUT '30s'");
+    let before: u64 = sql.one("SELECT count(*) FROM j").parse().unwrap();
+
+    let _second = Weir::agent_called("two", second_dir.path(), hub.agents());
+    until("both agents are there", PATIENCE, || (sql.one("SELECT count(*) FROM weir.agents") == "2").then_some(()));
+    assert_eq!(first.terminate(PATIENCE).code, 0);
+    sql.run("ALTER JOB j START");
+    let waiting = sql.error("WAIT FOR JOB j UNTIL RUNNING TIMEOUT '1s'");
+    assert_eq!(waiting.code, "57014", "{waiting}");
+
+    let _first = Weir::agent(first_dir.path(), hub.agents());
+    sql.run("WAIT FOR JOB j UNTIL RUNNING TIMEOUT '30s'");
+    assert_eq!(sql.one("SELECT DISTINCT agent FROM weir.job_tasks WHERE job = 'j'"), agent);
+    until("it goes on from where it was", PATIENCE, || {
+        let now: u64 = sql.one("SELECT count(*) FROM j").parse().unwrap();
+        assert!(now >= before, "{now} rows are visible, {before} were");
+        (now > before).then_some(())
+    });
 }
 
 /// OPS-5, spec 4: any role is healthy when it says so.

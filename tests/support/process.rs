@@ -172,7 +172,12 @@ impl Weir {
 
     /// `weir agent` of a hub.
     pub fn agent(data_dir: &Path, hub: &str) -> Weir {
-        let args = ["agent", "--data-dir", data_dir.to_str().unwrap(), "--hub", hub];
+        Weir::agent_called("one", data_dir, hub)
+    }
+
+    /// `weir agent` with a name, for several on one machine.
+    pub fn agent_called(name: &str, data_dir: &Path, hub: &str) -> Weir {
+        let args = ["agent", "--data-dir", data_dir.to_str().unwrap(), "--hub", hub, "--node-id", name];
         Weir::start(args.iter().map(ToString::to_string).collect())
     }
 
