@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
+use weir_kernel::chain::OPEN_EPOCH_BYTES_MAX;
 use weir_kernel::io::Clock;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId};
@@ -79,6 +80,12 @@ impl Agent {
 
     /// Like [`Agent::open`], with other connectors than those of the options.
     pub async fn open_with(options: AgentOptions, connectors: Arc<dyn Connectors>) -> Result<Agent, Error> {
+        Agent::open_bounded(options, connectors, OPEN_EPOCH_BYTES_MAX).await
+    }
+
+    /// Like [`Agent::open_with`], with another bound for what a source task gives between two
+    /// barriers (EPO-6).
+    pub async fn open_bounded(options: AgentOptions, connectors: Arc<dyn Connectors>, open_epoch_bytes: u64) -> Result<Agent, Error> {
         let data_dir = options.data_dir.clone();
         let decisions = blocking(move || Decisions::open(&data_dir)).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -91,6 +98,7 @@ impl Agent {
             data_dir: options.data_dir.clone(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             connectors,
+            open_epoch_bytes,
             merge: weir_kernel::state::merge_images,
             replacements: Mutex::default(),
         };

@@ -229,6 +229,7 @@ mod tests {
             blocked_ns: zero(),
             splits: parking_lot::RwLock::default(),
             changed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         })
     }

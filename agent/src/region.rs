@@ -156,7 +156,13 @@ impl Region {
             return self.handle(Event::Ended, shared, works, now_ms);
         }
         let changed = self.members.iter().any(|m| m.metrics.changed.load(Ordering::Acquire));
-        self.handle(if changed { Event::Changed } else { Event::Tick }, shared, works, now_ms)
+        let event = if self.is_full() { Event::Full } else if changed { Event::Changed } else { Event::Tick };
+        self.handle(event, shared, works, now_ms)
+    }
+
+    /// A source waits for the next barrier.
+    fn is_full(&self) -> bool {
+        self.members.iter().any(|m| m.metrics.full.load(Ordering::Acquire))
     }
 
     /// Stops intake and asks for the last epoch.
@@ -222,6 +228,9 @@ impl Region {
                 let epoch = EpochId { attempt: shared.attempt, sequence };
                 let mut outcomes = vec![Outcome::Decided(epoch, decided.results)];
                 outcomes.extend(self.handle(Event::DecisionStored { sequence }, shared, works, now_ms));
+                if self.is_full() {
+                    outcomes.extend(self.handle(Event::Full, shared, works, now_ms));
+                }
                 self.merge_segments(shared, works);
                 outcomes
             }

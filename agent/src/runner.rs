@@ -62,6 +62,8 @@ pub struct Context {
     pub snapshots: Arc<Semaphore>,
     /// How connectors are opened.
     pub connectors: Arc<dyn Connectors>,
+    /// Undecoded bytes of a source task between two barriers (EPO-6).
+    pub open_epoch_bytes: u64,
     /// How segments are merged.
     pub merge: Merge,
     /// Merged result files that wait for a decision, by job.

@@ -11,6 +11,7 @@ use crate::io::{ChainCut, Clock, SinkHandle, StateImage};
 use crate::metric::{ChainMetrics, TaskMetrics};
 use crate::operator::{Context, Operator};
 use inputs::Inputs;
+pub use source::OPEN_EPOCH_BYTES_MAX;
 pub(crate) use source::SourceHead;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -257,6 +258,8 @@ impl Chain {
         }
         let flush = self.tail.flushing().then(|| begun.saturating_add(FLUSH_RETRY_NS));
         let source = match &self.head {
+            // The barrier that it waits for comes with a wake-up.
+            Head::Source(source) if source.is_full() => return Ok(Step::Blocked { until_ns: flush }),
             Head::Source(source) => source.until_ns(),
             Head::Inputs(_) => None,
         };

@@ -29,6 +29,9 @@ pub struct Parts {
     pub wakes: BTreeMap<(ChainId, u32), Arc<dyn Wake>>,
     /// Bounded; a chain that finds it full tries again in its next step.
     pub reports: flume::Sender<ChainReport>,
+    /// Undecoded bytes that each source task gives between two barriers before it is held back
+    /// (EPO-6); [`crate::chain::OPEN_EPOCH_BYTES_MAX`] outside tests.
+    pub open_epoch_bytes: u64,
 }
 
 /// Builds every chain instance of a plan, edges wired, state restored, nothing running yet.
@@ -121,7 +124,7 @@ fn build_chain(
         match &operator.work {
             Work::Source(work) => {
                 let source = parts.sources.remove(&key).ok_or_else(|| missing("source", &operator.id))?;
-                head = Some(Head::Source(Box::new(SourceHead::new(&operator.id, work, &operator.output, source, judge)?)));
+                head = Some(Head::Source(Box::new(SourceHead::new(&operator.id, work, &operator.output, source, judge, parts.open_epoch_bytes)?)));
             }
             Work::Map(work) => {
                 let map = Map::new(&operator.id, work, &input, &operator.output)?;

@@ -16,6 +16,8 @@ pub struct ChainMetrics {
     pub splits: parking_lot::RwLock<Vec<SplitMetrics>>,
     /// Set by anything that an epoch would have to record; cleared by whoever opens one (EPO-7).
     pub changed: AtomicBool,
+    /// Its source is held back until the next barrier: the open epoch has its bound of bytes (EPO-6).
+    pub full: AtomicBool,
     /// End of stream has passed all of the chain.
     pub ended: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl ChainMetrics {
             blocked_ns: AtomicU64::new(0),
             splits: parking_lot::RwLock::new(Vec::new()),
             changed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }

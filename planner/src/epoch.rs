@@ -34,6 +34,9 @@ pub enum Event {
     Tick,
     /// Some member did something that an epoch has to record (EPO-7).
     Changed,
+    /// A source is held back: the open epoch has its bound of bytes (EPO-6). To be told again as
+    /// long as it is so.
+    Full,
     /// End of stream has passed every member.
     Ended,
     /// The region should stop: no more input, one last epoch.
@@ -211,6 +214,7 @@ impl Decider {
         match event {
             Event::Tick => {}
             Event::Changed => self.changed = true,
+            Event::Full => self.full(now_ms),
             Event::Ended => self.ended = true,
             Event::DrainRequested => self.drain_wanted = true,
             Event::Cut { member, sequence, ended } => self.report(member, sequence, &mut actions, "cut", |r| {
@@ -230,6 +234,15 @@ impl Decider {
         }
         self.advance(now_ms, &mut actions);
         actions
+    }
+
+    /// A source that waits for a barrier gets it at once, or after the round that is under way. What
+    /// is told during a round may be over when it ends, so nothing is kept of it but the change.
+    fn full(&mut self, now_ms: u64) {
+        self.changed = true;
+        if self.phase == Phase::Quiet {
+            self.next_open_ms = self.next_open_ms.min(now_ms);
+        }
     }
 
     fn fail(&mut self, class: Class, reason: String, actions: &mut Vec<Action>) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
-use weir_planner::plan::JobPlan;
+use weir_planner::plan::{JobPlan, Work};
 use weir_planner::protocol::{AttemptState, Failure, ReadRequest, ReadTarget, Restore, Start};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -290,6 +290,43 @@ async fn a_stalled_sink_costs_a_round_but_no_row() {
     world.feeds.iter().for_each(|f| f.close());
     until(&agent, "finished", |s| *s == AttemptState::Finished).await;
     assert_eq!(results(&agent).await, BTreeMap::from([((1, 0), 1), ((2, 20), 1), ((1, 30), 1)]));
+    agent.shutdown(PATIENCE).await;
+}
+
+/// EPO-6: past its bound of bytes the open epoch ends although its turn is an hour away; while a
+/// round cannot be decided the source is held back, and goes on after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_epoch_is_decided_before_its_turn() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), World::default());
+    let mut plan = counting_plan(&job());
+    plan.checkpoint.epoch_ms = 3_600_000;
+    for operator in plan.chains.iter_mut().flat_map(|c| &mut c.operators) {
+        if let Work::Source(source) = &mut operator.work {
+            source.batch.rows = 5;
+        }
+    }
+    let options = AgentOptions { agent: AgentId::new("a").unwrap(), data_dir: dir.path().to_owned(), address: String::new(), token: None, shards: Some(2) };
+    // A row of the feed counts 16 bytes.
+    let agent = Agent::open_bounded(options, Arc::new(world.clone()), 10 * 16).await.unwrap();
+    let all = spread(0, 48);
+    world.feeds[0].give(&all);
+    world.gate.set(true);
+    begin(&agent, 1, &plan, Restore::Fresh).unwrap();
+    let read = || agent.observe()[0].sources.iter().map(|s| s.rows_in).sum::<u64>();
+    let held = async {
+        while read() < 20 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, held).await.expect("ten rows before the barrier and ten after it");
+    assert!(!agent.observe()[0].has_cut);
+    assert_eq!(read(), 20);
+    world.gate.set(false);
+    // One barrier each for 10, 20, 30 and 40 rows; the last eight wait for their turn or the end.
+    world.feeds[0].until_decided(40).await;
+    world.feeds.iter().for_each(|f| f.close());
+    until(&agent, "finished", |s| *s == AttemptState::Finished).await;
+    assert_eq!(results(&agent).await, expected(&[&all, &[]]));
     agent.shutdown(PATIENCE).await;
 }
 

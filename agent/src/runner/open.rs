@@ -182,6 +182,7 @@ pub fn chains(context: &Context, plan: &JobPlan, open: Open, restored: Images, s
         clock: context.clock.clone(),
         wakes,
         reports,
+        open_epoch_bytes: context.open_epoch_bytes,
     };
     Ok(build(plan, parts)?)
 }

@@ -26,6 +26,10 @@ use weir_planner::schema::Schema;
 const WATERMARK_ROWS: usize = 4 * BATCH_ROWS;
 /// See [`WATERMARK_ROWS`].
 const WATERMARK_NS: u64 = 5_000_000;
+/// Undecoded bytes that a source task gives between two barriers at most: then it is held back until
+/// the next one is put (EPO-6). Four seconds of the fastest input, so that a round that goes well is
+/// never waited for, and a crash or a stuck round never has more to read again.
+pub const OPEN_EPOCH_BYTES_MAX: u64 = 4 << 30;
 /// Pace of asking the source how far behind it is.
 const LAG_NS: u64 = 200_000_000;
 
@@ -42,6 +46,10 @@ pub struct SourceHead {
     id: OperatorId,
     source: Box<dyn Source>,
     budget: Budget,
+    /// See [`OPEN_EPOCH_BYTES_MAX`].
+    open_bytes_max: u64,
+    /// Undecoded bytes given since the last barrier.
+    open_bytes: u64,
     schema: Arc<ArrowSchema>,
     timing: Option<Timing>,
     idle_timeout_ns: u64,
@@ -68,14 +76,16 @@ pub struct SourceHead {
 
 impl SourceHead {
     /// A head over an opened source. `judge` says that the job has no windows, so that late rows
-    /// are judged here (EV-4).
-    pub fn new(id: &OperatorId, work: &SourceWork, output: &Schema, source: Box<dyn Source>, judge: bool) -> Result<Self, Error> {
+    /// are judged here (EV-4). `open_bytes_max` bounds the open epoch (EPO-6).
+    pub fn new(id: &OperatorId, work: &SourceWork, output: &Schema, source: Box<dyn Source>, judge: bool, open_bytes_max: u64) -> Result<Self, Error> {
         let timing = work.time.as_ref().map(|time| Timing::new(id, time, work.on_error, output, judge)).transpose()?;
         let idle_timeout_ms = work.time.as_ref().map_or(0, |time| time.idle_timeout_ms);
         Ok(SourceHead {
             id: id.clone(),
             source,
             budget: Budget { rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX), bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX) },
+            open_bytes_max,
+            open_bytes: 0,
             schema: Arc::new(output.to_arrow()),
             timing,
             idle_timeout_ns: idle_timeout_ms.saturating_mul(1_000_000),
@@ -127,6 +137,11 @@ impl SourceHead {
         self.empty
     }
 
+    /// The open epoch is full: no poll before the next barrier.
+    pub fn is_full(&self) -> bool {
+        self.open_bytes >= self.open_bytes_max && !self.ended && !self.draining
+    }
+
     /// The chain was held back for so long: that is not idleness of a split (EV-8).
     pub fn held_back(&mut self, ns: u64) {
         for split in &mut self.splits {
@@ -164,9 +179,16 @@ impl SourceHead {
             let epoch = self.barriers.pop_front();
             self.find_splits(metrics);
             self.record_positions(metrics);
+            self.open_bytes = 0;
+            metrics.full.store(false, Ordering::Release);
             return Ok(epoch.map(Envelope::Barrier));
         }
         self.until_ns = None;
+        if self.is_full() {
+            metrics.full.store(true, Ordering::Release);
+            // What was read goes on as if this were the end for now.
+            return Ok(self.watermark.take().map(Envelope::Watermark));
+        }
         if self.ended || self.draining || !std::mem::replace(may_read, false) {
             return Ok(None);
         }
@@ -181,6 +203,7 @@ impl SourceHead {
         match polled {
             Polled::Batch(found) => {
                 *changed = true;
+                self.open_bytes = self.open_bytes.saturating_add(found.bytes as u64);
                 let split = found.split;
                 if split >= self.splits.len() {
                     self.find_splits(metrics);

@@ -1,5 +1,6 @@
 //! Whole graphs, stepped in one thread, against a naive recomputation.
 
+mod held;
 mod plans;
 mod recovery;
 mod times;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use weir_kernel::chain::{Chain, ChainReport, Control, Step};
+use weir_kernel::chain::{Chain, ChainReport, Control, OPEN_EPOCH_BYTES_MAX, Step};
 use weir_kernel::error::Error;
 use weir_kernel::graph::{Parts, build};
 use weir_kernel::io::{
@@ -235,6 +235,21 @@ pub struct World {
 impl World {
     /// Builds `plan` over `feed`, whose splits are dealt to the source tasks in turn, from `cut`.
     pub fn new(plan: &JobPlan, feed: &Feed, seed: u64, pace: Pace, cut: &Cut, outs: &BTreeMap<u32, Out>, clock: Arc<FakeClock>) -> Result<Self, Error> {
+        World::bounded(plan, feed, seed, pace, cut, outs, clock, OPEN_EPOCH_BYTES_MAX)
+    }
+
+    /// The same with a bound for the open epoch.
+    #[allow(clippy::too_many_arguments, reason = "one call a test, and each argument says itself what it is")]
+    pub fn bounded(
+        plan: &JobPlan,
+        feed: &Feed,
+        seed: u64,
+        pace: Pace,
+        cut: &Cut,
+        outs: &BTreeMap<u32, Out>,
+        clock: Arc<FakeClock>,
+        open_epoch_bytes: u64,
+    ) -> Result<Self, Error> {
         let mut rng = Rng(seed);
         let (tx, reports) = flume::bounded(4);
         let mut parts = Parts {
@@ -244,6 +259,7 @@ impl World {
             clock: clock.clone(),
             wakes: BTreeMap::new(),
             reports: tx,
+            open_epoch_bytes,
         };
         let (mut sources, mut new_outs) = (BTreeSet::new(), BTreeMap::new());
         let names: Vec<u32> = feed.splits.lock().keys().copied().collect();
@@ -369,15 +385,24 @@ impl World {
         Ok(order)
     }
 
-    /// One round: barriers in, every report back, then the decision. Gives the cut.
-    pub fn epoch(&mut self) -> Result<Cut, Error> {
+    /// A barrier to every source, without a look at the reports.
+    pub fn barrier(&mut self) {
         self.sequence += 1;
         let epoch = EpochId { attempt: Attempt::new(self.attempt), sequence: self.sequence };
-        for chain in &self.chains {
-            if self.sources.contains(&chain.id().0) {
-                chain.control().try_send(Control::Barrier(epoch)).unwrap();
-            }
+        for chain in self.chains.iter().filter(|chain| self.sources.contains(&chain.id().0)) {
+            chain.control().try_send(Control::Barrier(epoch)).unwrap();
         }
+    }
+
+    /// One round: barriers in, every report back, then the decision. Gives the cut.
+    pub fn epoch(&mut self) -> Result<Cut, Error> {
+        self.barrier();
+        self.round()
+    }
+
+    /// The rest of a round whose barriers are in.
+    pub fn round(&mut self) -> Result<Cut, Error> {
+        let epoch = EpochId { attempt: Attempt::new(self.attempt), sequence: self.sequence };
         let all: BTreeSet<(ChainId, u32)> = self.chains.iter().map(Chain::id).collect();
         let (mut cuts, mut flushed) = (BTreeSet::new(), BTreeSet::new());
         let mut next = self.cut.clone();

@@ -56,6 +56,28 @@ fn no_barrier_while_a_decision_is_being_stored() {
     assert_eq!(decider.handle(Event::DecisionStored { sequence: 1 }, 9_001), [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]);
 }
 
+/// EPO-6: a source that is held back gets its barrier at once when no round is under way, else
+/// right after it; a word that came during the round opens nothing early by itself.
+#[test]
+fn a_full_epoch_does_not_wait_for_its_turn() {
+    let mut decider = Decider::new(PACE, 1, 0, 0);
+    assert_eq!(decider.handle(Event::Full, 10), inject(1));
+    assert_eq!(decider.handle(Event::Full, 11), []);
+    assert_eq!(whole(&mut decider, 0, 1, false, 12), [Action::Decide { sequence: 1 }]);
+    assert_eq!(decider.handle(Event::DecisionStored { sequence: 1 }, 20), [Action::Publish { sequence: 1 }]);
+    assert_eq!(decider.due_ms(), Some(1_010));
+    assert_eq!(decider.handle(Event::Full, 21), inject(2));
+    // The pace counts from this opening.
+    assert_eq!(whole(&mut decider, 0, 2, false, 22), [Action::Decide { sequence: 2 }]);
+    decider.handle(Event::DecisionStored { sequence: 2 }, 23);
+    assert_eq!(decider.handle(Event::Changed, 1_020), []);
+    assert_eq!(decider.handle(Event::Tick, 1_021), inject(3));
+    // A round that was given up holds it back as well.
+    assert_eq!(decider.handle(Event::Tick, 6_021), [Action::AbandonRound { sequence: 3, missing: vec![0] }]);
+    assert_eq!(decider.handle(Event::Full, 6_022), []);
+    assert_eq!(whole(&mut decider, 0, 3, false, 7_000), inject(4));
+}
+
 /// EPO-6, B7: a round that took too long gives up its number; the next one opens as soon as the
 /// stragglers have reported, and can then be decided.
 #[test]
@@ -165,6 +187,7 @@ fn a_failed_write_fails_the_region() {
 enum Stir {
     Wait(u64),
     Changed,
+    Full,
     Report(usize),
     Store,
     Drain,
@@ -175,6 +198,7 @@ fn stir() -> impl Strategy<Value = Stir> {
     proptest::prop_oneof![
         3 => (0u64..3_000).prop_map(Stir::Wait),
         2 => proptest::strategy::Just(Stir::Changed),
+        1 => proptest::strategy::Just(Stir::Full),
         8 => (0usize..100).prop_map(Stir::Report),
         3 => proptest::strategy::Just(Stir::Store),
         1 => proptest::strategy::Just(Stir::Drain),
@@ -205,6 +229,7 @@ proptest! {
             let event = match stir {
                 Stir::Wait(ms) => { now += ms; Event::Tick }
                 Stir::Changed => Event::Changed,
+                Stir::Full => Event::Full,
                 Stir::Drain => Event::DrainRequested,
                 Stir::End => { ended = true; Event::Ended }
                 Stir::Store => match outside.deciding.take() {
