@@ -141,6 +141,16 @@ impl Fleet {
                 request.agent
             ));
         }
+        if let Some(live) = known.filter(|member| member.session.is_some() && !member.lost && member.deadline_ms > now.steady_ms)
+            && live.agent.store_id != request.store_id
+        {
+            // Not for good: the other one may be a machine that was just replaced, whose lease runs out.
+            let message = format!(
+                "agent '{}' is online with another data directory ({}): give this one a name of its own with --node-id, or wait for the other's lease to end",
+                request.agent, live.agent.address
+            );
+            return Err(Refusal { class: Class::Retry, message });
+        }
         let same_process = known.is_some_and(|member| member.agent.boot_id == request.boot_id);
         if let Some(old) = known.and_then(|member| member.session.as_ref()) {
             self.sessions.remove(old);

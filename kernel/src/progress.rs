@@ -1,4 +1,9 @@
 //! Watermark of a task: the minimum over its active inputs, never going back (EV-2).
+//!
+//! When the last active input goes idle the watermark could be any of its inputs', by the order in
+//! which they happened to go: a partition with rows and an empty one would close their windows or
+//! not by a race of milliseconds. So inputs that end up all idle count as having gone in the order
+//! of their watermarks, the least first, and the watermark stays at the greatest (EV-8, C08).
 
 /// What the minimum came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,8 +12,8 @@ pub enum Advance {
     Same,
     /// The forwarded watermark grew to this.
     Watermark(i64),
-    /// No input is active any more: the watermark stays where it is.
-    Idle,
+    /// No input is active any more; before that the watermark may have grown to the value.
+    Idle(Option<i64>),
     /// An input came back; the watermark may have grown to the value.
     Active(Option<i64>),
     /// Every input has ended.
@@ -92,18 +97,26 @@ impl Progress {
         }
         let active = self.inputs.iter().filter(|input| !input.ended && !input.idle);
         let Some(minimum) = active.map(|input| input.watermark).min() else {
-            let was_idle = std::mem::replace(&mut self.idle, true);
-            return if was_idle { Advance::Same } else { Advance::Idle };
+            if std::mem::replace(&mut self.idle, true) {
+                return Advance::Same;
+            }
+            let quiet = self.inputs.iter().filter(|input| !input.ended).map(|input| input.watermark).max();
+            return Advance::Idle(quiet.and_then(|greatest| self.grow(greatest)));
         };
-        let grown = (minimum > self.forwarded()).then_some(minimum);
-        if grown.is_some() {
-            self.forwarded = grown;
-        }
+        let grown = self.grow(minimum);
         match (std::mem::replace(&mut self.idle, false), grown) {
             (true, grown) => Advance::Active(grown),
             (false, Some(watermark)) => Advance::Watermark(watermark),
             (false, None) => Advance::Same,
         }
+    }
+
+    fn grow(&mut self, watermark: i64) -> Option<i64> {
+        let grown = (watermark > self.forwarded()).then_some(watermark);
+        if grown.is_some() {
+            self.forwarded = grown;
+        }
+        grown
     }
 }
 
@@ -154,7 +167,7 @@ mod tests {
         progress.end(0);
         assert_eq!(progress.advance(), Advance::Watermark(9));
         progress.set_idle(1, true);
-        assert_eq!(progress.advance(), Advance::Idle);
+        assert_eq!(progress.advance(), Advance::Idle(None));
         assert_eq!(progress.advance(), Advance::Same);
         progress.set_idle(1, false);
         progress.raise(1, 11);
@@ -162,5 +175,22 @@ mod tests {
         progress.end(1);
         assert_eq!(progress.advance(), Advance::End);
         assert_eq!(progress.advance(), Advance::Same);
+    }
+
+    /// C08: rows in one partition and none in the other close their windows whichever goes idle first.
+    #[test]
+    fn order_of_going_idle_does_not_matter() {
+        for order in [[0, 1], [1, 0]] {
+            let mut progress = Progress::new(2);
+            progress.raise(0, 100);
+            let told: Vec<Advance> = order
+                .into_iter()
+                .map(|input| {
+                    progress.set_idle(input, true);
+                    progress.advance()
+                })
+                .collect();
+            assert_eq!(progress.forwarded(), 100, "order {order:?} told {told:?}");
+        }
     }
 }

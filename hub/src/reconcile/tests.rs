@@ -126,6 +126,11 @@ fn a_restarted_hub_confirms_once() {
 fn another_data_directory_is_refused() {
     let expected = "the job's state is in data directory 'disk' of agent 'a', but that agent now runs with data directory 'new': bring the old directory back, or start the job fresh to give its state up";
     let mut world = running();
+    // While the lease of the one before runs, the name is taken.
+    let taken = world.register(&register("a", "boot 2", "new", &[]), "early".to_owned(), at(1));
+    assert_eq!(refused(&taken), Some(Class::Retry));
+    // Each newcomer but the last finds the lease before it ended.
+    let at = |turn: u64| at([0, 10, 10, 20, 30, 30, 30][turn as usize] * LEASE_MS + turn);
     assert_eq!(arrive(&mut world, &register("a", "boot 2", "new", &[]), "t", at(1)), Vec::<String>::new());
     assert_eq!((state(&world, "j"), said(&world, "j").as_str()), ((JobState::Failed, 1), expected));
     // Starting it again as it is does not help, and says the same.

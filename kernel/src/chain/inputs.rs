@@ -67,7 +67,10 @@ pub(crate) fn push_marks(advance: Advance, out: &mut VecDeque<Envelope>) {
     match advance {
         Advance::Same => {}
         Advance::Watermark(watermark) => out.push_back(Envelope::Watermark(watermark)),
-        Advance::Idle => out.push_back(Envelope::Idle),
+        Advance::Idle(watermark) => {
+            out.extend(watermark.map(Envelope::Watermark));
+            out.push_back(Envelope::Idle);
+        }
         Advance::Active(watermark) => {
             out.push_back(Envelope::Active);
             out.extend(watermark.map(Envelope::Watermark));

@@ -138,7 +138,12 @@ impl Trial {
             .filter(|(_, (_, state))| !matches!(state, AttemptState::Failed(_) | AttemptState::Finished | AttemptState::Stopped));
         let running: Vec<(&str, u64)> = running.map(|(id, (attempt, _))| (id.as_str(), attempt.get())).collect();
         let request = register(&process.name, &process.boot.to_string(), &process.disk.to_string(), &running);
-        assert_eq!(refused(&self.world.register(&request, session.clone(), now)), None);
+        if let Some(class) = refused(&self.world.register(&request, session.clone(), now)) {
+            // Only one with a new disk, while the lease of the one before may still run.
+            assert_eq!(class, Class::Retry);
+            assert!(self.world.fleet.get(&request.agent).is_some_and(|member| member.agent.store_id != request.store_id));
+            return;
+        }
         self.old_sessions.extend(process.session.replace(session).into_iter().chain(process.dead.take()));
         process.sequence = 0;
         process.heard_ms = now.steady_ms;
@@ -278,7 +283,8 @@ impl Trial {
                     self.register(who);
                 }
                 let now = self.now();
-                let session = self.agents[who].session.clone().unwrap();
+                // A new disk waits for the lease of the old one.
+                let Some(session) = self.agents[who].session.clone() else { continue };
                 for (_, state) in self.agents[who].held.values_mut() {
                     *state = match state {
                         AttemptState::Starting => AttemptState::Running,
