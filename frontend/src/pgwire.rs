@@ -133,11 +133,10 @@ impl Cancels {
 
     /// Cancels what a session runs now. A wrong secret does nothing, and says nothing.
     fn cancel(&self, process_id: i32, secret: i32) {
-        if let Some((known, sender)) = self.0.lock().sessions.get(&process_id) {
-            if *known == secret {
+        if let Some((known, sender)) = self.0.lock().sessions.get(&process_id)
+            && *known == secret {
                 sender.send_modify(|count| *count = count.wrapping_add(1));
             }
-        }
     }
 }
 
@@ -214,11 +213,10 @@ async fn drain(sessions: &mut JoinSet<()>) {
 }
 
 fn note_end(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        if error.is_panic() {
+    if let Err(error) = ended
+        && error.is_panic() {
             tracing::error!(%error, "a postgres session broke; the others go on");
         }
-    }
 }
 
 #[cfg(test)]

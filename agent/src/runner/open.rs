@@ -111,7 +111,7 @@ async fn unless_told<T: Send + 'static>(
     }
 }
 
-fn tasks_of<'a>(plan: &'a JobPlan, wanted: fn(&Work) -> bool) -> impl Iterator<Item = (&'a PlanOperator, ChainId, u32, u32)> {
+fn tasks_of(plan: &JobPlan, wanted: fn(&Work) -> bool) -> impl Iterator<Item = (&PlanOperator, ChainId, u32, u32)> {
     plan.chains.iter().flat_map(move |chain| {
         let operators = chain.operators.iter().filter(move |o| wanted(&o.work));
         operators.flat_map(move |o| (0..chain.parallelism).map(move |subtask| (o, chain.id, subtask, chain.parallelism)))

@@ -307,11 +307,10 @@ impl<E: Answers> Session<E> {
     ) -> Result<Option<Running>, Stop> {
         let postgres = E::postgres(statement);
         self.check_transaction(postgres)?;
-        if let Some(postgres) = postgres {
-            if let Some(local) = local::answer(postgres, self.transaction).map_err(Stop::Failed)? {
+        if let Some(postgres) = postgres
+            && let Some(local) = local::answer(postgres, self.transaction).map_err(Stop::Failed)? {
                 return self.local(local, formats, text).await;
             }
-        }
         let engine = &self.engine;
         let work = async { engine.run(statement, parameters).await.map_err(Stop::Failed) };
         match interruptible(&mut self.reader, &mut self.control, work).await? {

@@ -46,15 +46,14 @@ pub(super) fn of_plan(error: &DataFusionError, text: &str, named: &[Named], stat
             None => "\\d lists what can be read; SHOW JOBS lists jobs".to_owned(),
         });
     }
-    if found.sqlstate == sqlstate::UNDEFINED_FUNCTION {
-        if let Some(written) = found.message.strip_prefix("invalid function '").and_then(|rest| rest.strip_suffix('\'')) {
+    if found.sqlstate == sqlstate::UNDEFINED_FUNCTION
+        && let Some(written) = found.message.strip_prefix("invalid function '").and_then(|rest| rest.strip_suffix('\'')) {
             let (scalar, aggregate, window) = (state.scalar_functions(), state.aggregate_functions(), state.window_functions());
             let names = scalar.keys().chain(aggregate.keys()).chain(window.keys()).map(String::as_str);
             let public = names.filter(|name| !name.starts_with("weir_") && !name.starts_with("pg_"));
             found.hint = nearest(public, &written.to_lowercase()).map(|name| format!("did you mean {name}?"));
             found.message = format!("function '{written}' does not exist");
         }
-    }
     found
 }
 
@@ -97,11 +96,10 @@ fn steps(a: &str, b: &str) -> usize {
 /// What DataFusion says, as a Postgres error with its place in `text`.
 pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
     let root = root(error);
-    if let DataFusionError::External(inner) = root {
-        if let Some(ours) = inner.downcast_ref::<Error>() {
+    if let DataFusionError::External(inner) = root
+        && let Some(ours) = inner.downcast_ref::<Error>() {
             return ours.clone();
         }
-    }
     let diagnostic = error.diagnostic();
     let said = diagnostic.map_or_else(|| plain(root), |diagnostic| diagnostic.message.clone());
     let message = tidy(&said);

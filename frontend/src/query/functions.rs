@@ -163,7 +163,7 @@ fn constants(scope: &Scope, add: Add<'_>) {
     constant("pg_relation_is_publishable", ScalarValue::Boolean(Some(false)));
     constant("pg_encoding_to_char", text("UTF8"));
     constant("pg_client_encoding", text("UTF8"));
-    let schemas = [scope::PG_CATALOG, scope::PUBLIC].map(|name| ScalarValue::from(name));
+    let schemas = [scope::PG_CATALOG, scope::PUBLIC].map(ScalarValue::from);
     constant("current_schemas", ScalarValue::List(ScalarValue::new_list(&schemas, &DataType::Utf8, true)));
     // Who connects may read everything; there are no roles yet.
     for name in [

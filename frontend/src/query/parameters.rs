@@ -27,13 +27,11 @@ pub(super) fn wanted(plan: &LogicalPlan) -> Result<HashMap<String, Option<DataTy
                     note(&mut wanted, inner, field.data_type());
                 }
                 // `x = ANY ($1)`: a list of what x is.
-                if let Expr::ScalarFunction(call) = expr {
-                    if let ("array_has", [list, element]) = (call.name(), call.args.as_slice()) {
-                        if let Some(ty) = node.inputs().iter().find_map(|input| element.get_type(input.schema()).ok()) {
+                if let Expr::ScalarFunction(call) = expr
+                    && let ("array_has", [list, element]) = (call.name(), call.args.as_slice())
+                        && let Some(ty) = node.inputs().iter().find_map(|input| element.get_type(input.schema()).ok()) {
                             note(&mut wanted, list, &DataType::List(Arc::new(Field::new_list_field(ty, true))));
                         }
-                    }
-                }
                 Ok(TreeNodeRecursion::Continue)
             })
         })

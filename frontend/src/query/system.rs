@@ -432,11 +432,10 @@ fn shown(value: &impl Serialize) -> Cell {
 fn readable(value: Value) -> Value {
     match value {
         Value::Object(mut fields) => {
-            if fields.len() == 2 && fields.contains_key("bound") {
-                if let Some(text @ Value::String(_)) = fields.remove("sql") {
+            if fields.len() == 2 && fields.contains_key("bound")
+                && let Some(text @ Value::String(_)) = fields.remove("sql") {
                     return text;
                 }
-            }
             let mask = |(name, value): (String, Value)| {
                 let value = if is_secret(&name) && !value.is_null() { Value::from("****") } else { readable(value) };
                 (name, value)

@@ -255,7 +255,7 @@ impl SourceHead {
             Advance::Watermark(watermark) => {
                 self.watermark = Some(watermark);
             }
-            Advance::Idle | Advance::Active(_) => {
+            Advance::Idle(_) | Advance::Active(_) => {
                 self.out.extend(self.watermark.take().map(Envelope::Watermark));
                 push_marks(advance, &mut self.out);
             }

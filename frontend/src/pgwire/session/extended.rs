@@ -165,11 +165,10 @@ impl<E: Answers> Session<E> {
                 Some(statement) => self.start(statement, &portal.parameters, portal.formats.clone(), &portal.prepared.text).await?,
             },
         };
-        if let Some(mut running) = running {
-            if self.send(&mut running, limit).await? == Sent::Some {
+        if let Some(mut running) = running
+            && self.send(&mut running, limit).await? == Sent::Some {
                 portal.progress = Progress::Suspended(running);
             }
-        }
         // COMMIT, ROLLBACK and DISCARD end all portals but their own, which has run.
         if self.transaction == Transaction::None || self.portals.len() < PORTALS_MAX {
             self.portals.insert(name, portal);
