@@ -142,7 +142,7 @@ impl Filling {
         let rows = self.rows;
         let ended = filled.and_then(|()| {
             for cells in &mut self.cells {
-                if cells.len() == rows {
+                if cells.rows() == rows {
                     cells.push_null()?;
                 }
             }

@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(merge_start(&sizes(&[512, 256, 128, 64, 32, 16, 8, 4, 1])), 7);
         let twenty = sizes(&(0..20).map(|i| 1u64 << (40 - 2 * i)).collect::<Vec<_>>());
         let start = merge_start(&twenty);
-        assert!(start < SEGMENTS_MAX && start < SEGMENTS_MAX, "{start}");
+        assert!(start < SEGMENTS_MAX, "{start}");
     }
 
     /// Rewriting grows with the logarithm of the state, not with the number of epochs.

@@ -62,7 +62,8 @@ impl Output {
 
     /// Whether everything that was accepted has found room.
     pub fn flush(&mut self) -> bool {
-        self.targets.iter_mut().fold(true, |all, target| target.flush() && all)
+        // Each one is flushed, also after one that is full.
+        self.targets.iter_mut().map(Target::flush).filter(|flushed| !flushed).count() == 0
     }
 
     /// Takes an envelope that the chain emits; call only after [`Output::flush`] was true.

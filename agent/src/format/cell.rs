@@ -81,7 +81,7 @@ impl Cells {
     }
 
     /// Rows so far.
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         match &self.values {
             Values::Boolean(v) => v.len(),
             Values::Int16(v) => v.len(),

@@ -70,7 +70,7 @@ impl JsonDecoder {
             match column.and_then(|column| self.filling.cells.get_mut(column)) {
                 None => scan.skip_value(&mut self.scratch)?,
                 Some(cells) => {
-                    if cells.len() > row {
+                    if cells.rows() > row {
                         return Err(format!("field '{}': appears twice", cells.name()));
                     }
                     value(&mut scan, cells, &mut self.scratch)?;

@@ -19,8 +19,8 @@ const TABLE: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("version
 struct Row<'a> {
     spec: Cow<'a, JobSpec>,
     plan: Cow<'a, JobPlan>,
-    sql: Cow<'a, Option<String>>,
-    uses: Cow<'a, Vec<String>>,
+    sql: Option<Cow<'a, str>>,
+    uses: Cow<'a, [String]>,
 }
 
 pub(super) fn create(transaction: &WriteTransaction) -> Result<(), Fault> {
@@ -38,7 +38,7 @@ pub(super) fn all(transaction: &ReadTransaction) -> Result<BTreeMap<(JobId, JobV
         let record = Version {
             spec: Arc::new(row.spec.into_owned()),
             plan: Arc::new(row.plan.into_owned()),
-            sql: row.sql.into_owned(),
+            sql: row.sql.map(Cow::into_owned),
             uses: row.uses.into_owned(),
         };
         records.insert((job_id("version", job)?, JobVersion::new(number)), record);
@@ -50,7 +50,7 @@ pub(super) fn put(transaction: &WriteTransaction, job: &JobId, number: JobVersio
     let row = Row {
         spec: Cow::Borrowed(record.spec.as_ref()),
         plan: Cow::Borrowed(record.plan.as_ref()),
-        sql: Cow::Borrowed(&record.sql),
+        sql: record.sql.as_deref().map(Cow::Borrowed),
         uses: Cow::Borrowed(&record.uses),
     };
     transaction.open_table(TABLE)?.insert((job.as_str(), number.get()), encode(&row)?.as_slice())?;

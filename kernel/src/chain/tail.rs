@@ -63,7 +63,8 @@ impl Tail {
     /// Whether another envelope may be accepted.
     pub fn ready(&mut self) -> bool {
         match self {
-            Tail::Edges(outputs) => outputs.iter_mut().fold(true, |all, output| output.flush() && all),
+            // Each one is flushed, also after one that is full.
+            Tail::Edges(outputs) => outputs.iter_mut().map(Output::flush).filter(|flushed| !flushed).count() == 0,
             Tail::Sink(sink) => sink.held.is_empty() && sink.waiting.is_none(),
         }
     }

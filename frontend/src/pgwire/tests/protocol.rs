@@ -210,7 +210,7 @@ async fn the_start_is_checked() {
     }
     // A newer minor protocol is talked down.
     let mut raw = Raw::connect(&server).await;
-    let body = b"\x00\x03\x00\x02user\0a\0_pq_.x\01\0\0";
+    let body = b"\x00\x03\x00\x02user\0a\0_pq_.x\x001\0\0";
     raw.send(&[&(body.len() as i32 + 4).to_be_bytes(), &body[..]].concat()).await;
     assert_eq!(raw.next().await.unwrap(), (b'v', b"\0\0\0\0\0\0\0\x01_pq_.x\0".to_vec()));
     raw.until_ready().await;

@@ -62,12 +62,12 @@ fn hashes_follow_the_law() {
     for (column, law) in kinds() {
         let expected: Vec<u64> = law.iter().map(|key| keygroup::hash(key)).collect();
         let mut encoded = Encoded::default();
-        encoded.hash(&[column.clone()], column.len()).unwrap();
+        encoded.hash(std::slice::from_ref(&column), column.len()).unwrap();
         assert_eq!(encoded.hashes(), expected, "{}", column.data_type());
-        encoded.encode(&[column.clone()], column.len()).unwrap();
+        encoded.encode(std::slice::from_ref(&column), column.len()).unwrap();
         assert_eq!(encoded.hashes(), expected);
         let (mut index, mut groups) = (Index::new(&[column.data_type().clone()]), Vec::new());
-        index.assign(&[column.clone()], column.len(), &mut encoded, &mut groups).unwrap();
+        index.assign(std::slice::from_ref(&column), column.len(), &mut encoded, &mut groups).unwrap();
         assert_eq!(index.hashes(&groups), expected);
     }
     let mut encoded = Encoded::default();
@@ -85,7 +85,7 @@ fn groups_and_keys_of_every_type() {
         for round in 0..3 {
             let order: UInt32Array = (0..count * 2).map(|i| (i * 7 + round) % count).collect();
             let rows = take(&column, &order, None).unwrap();
-            index.assign(&[rows.clone()], rows.len(), &mut scratch, &mut groups).unwrap();
+            index.assign(std::slice::from_ref(&rows), rows.len(), &mut scratch, &mut groups).unwrap();
             assert_eq!(index.len() as u32, count, "{}", column.data_type());
             assert_eq!(&index.keys(&groups).unwrap()[0], &rows, "{}", column.data_type());
         }
@@ -126,7 +126,7 @@ fn keys_of_one_key_group_spread() {
     })));
     for (column, ty) in [(column, DataType::Int64), (text, DataType::Utf8)] {
         let (mut index, mut groups) = (Index::new(&[ty]), Vec::new());
-        index.assign(&[column.clone()], column.len(), &mut Encoded::default(), &mut groups).unwrap();
+        index.assign(std::slice::from_ref(&column), column.len(), &mut Encoded::default(), &mut groups).unwrap();
         assert_eq!(index.len(), column.len());
         assert_eq!(&index.keys(&groups).unwrap()[0], &column);
     }
