@@ -55,18 +55,26 @@ fn storage(store: &Path, source: impl Into<redb::Error>) -> Error {
     let source: redb::Error = source.into();
     let class = match source {
         redb::Error::Corrupted(_) | redb::Error::UpgradeRequired(_) => Class::Corrupt,
+        redb::Error::Io(ref e) if e.kind() == std::io::ErrorKind::InvalidData => Class::Corrupt,
         _ => Class::Retry,
     };
     Error::because(class, format!("decision store {}", store.display()), source)
 }
 
 fn open_database(path: &Path) -> Result<Database, Error> {
-    Database::create(path).map_err(|e| match e {
+    // Every open reads the file once: a plain one believes a damaged page, or panics at it (B4). The
+    // file is small, a few records a job.
+    Database::builder().set_check_integrity_on_open(true).create(path).map_err(|e| match e {
         DatabaseError::DatabaseAlreadyOpen => {
             Error::new(Class::User, format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()))
         }
         other => storage(path, other),
     })
+}
+
+fn has_entries(dir: &Path) -> Result<bool, Error> {
+    let mut entries = std::fs::read_dir(dir).map_err(|e| Error::because(Class::Retry, format!("directory {}", dir.display()), e))?;
+    Ok(entries.next().is_some())
 }
 
 impl Store {
@@ -79,7 +87,9 @@ impl Store {
     }
 
     /// Makes tables and store id on the first open, and checks the version on every other.
-    fn prepare(&self) -> Result<String, Error> {
+    ///
+    /// Errors: `Corrupt` when `jobs` holds files that a new store would not know of.
+    fn prepare(&self, jobs: &Path) -> Result<String, Error> {
         let guard = self.db.read();
         let Some(db) = guard.as_ref() else { return Err(Error::new(Class::Bug, "the decision store was prepared before it was opened")) };
         let err = |e: redb::Error| storage(&self.path, e);
@@ -93,6 +103,14 @@ impl Store {
             write.open_table(RESULTS).map_err(|e| err(e.into()))?;
             let version = meta.get("version").map_err(|e| err(e.into()))?.map(|v| v.value().to_vec());
             match version {
+                None if has_entries(jobs)? => {
+                    let message = format!(
+                        "{} holds state of jobs, but decision store {} is missing or empty, so nothing says what of it counts: bring the store back, or move the whole data directory away to begin empty",
+                        jobs.display(),
+                        self.path.display()
+                    );
+                    return Err(Error::new(Class::Corrupt, message));
+                }
                 None => {
                     let id = uuid::Uuid::new_v4().to_string();
                     meta.insert("version", STORE_VERSION.to_le_bytes().as_slice()).map_err(|e| err(e.into()))?;
@@ -117,15 +135,16 @@ impl Store {
 impl Decisions {
     /// Opens or makes `agent.redb` in `data_dir` and starts the committer thread.
     ///
-    /// Errors: `User` when another process has it open, `Corrupt` when it does not verify, `Retry`
-    /// for I/O.
+    /// Errors: `User` when another process has it open, `Corrupt` when it does not verify or is gone
+    /// while state of jobs is there, `Retry` for I/O.
     pub fn open(data_dir: &Path) -> Result<Decisions, Error> {
         let io = |e| Error::because(Class::Retry, format!("data directory {}", data_dir.display()), e);
-        std::fs::create_dir_all(data_dir.join("jobs")).map_err(io)?;
+        let jobs = data_dir.join("jobs");
+        std::fs::create_dir_all(&jobs).map_err(io)?;
         let path = data_dir.join("agent.redb");
         let db = open_database(&path)?;
         let store = Arc::new(Store { path, db: RwLock::new(Some(db)) });
-        let store_id = store.prepare()?;
+        let store_id = store.prepare(&jobs)?;
         let committer = Committer::start(store.clone(), store_id.clone())?;
         Ok(Decisions { store, store_id, committer: Arc::new(committer) })
     }

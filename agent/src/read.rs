@@ -13,21 +13,44 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use bytes::Bytes;
 use futures::stream;
 use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use weir_kernel::io::ResultFile;
 use weir_planner::error::Class;
 use weir_planner::protocol::{ReadRequest, ReadTarget};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// Chunks that may wait for a slow reader.
 const CHUNKS_MAX: usize = 4;
 /// A file list that is out of date this often in a row is given up.
 const TRIES_MAX: usize = 8;
+/// A file is checked in pieces of so many bytes.
+const PIECE_BYTES: usize = 64 << 10;
 
 fn unreadable(file: &ResultFile, source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::because(Class::Corrupt, format!("result file {} is not readable", file.name), source)
+}
+
+/// The rows of a file whose bytes match the checksum that its name begins with: a flipped byte
+/// would else be a wrong answer (B4).
+fn verified(file: &ResultFile, mut open: File) -> Result<FileReader<BufReader<File>>, Error> {
+    let io = |e| Error::because(Class::Retry, format!("result file {}", file.name), e);
+    let (mut hash, mut piece) = (Xxh3::new(), vec![0; PIECE_BYTES]);
+    loop {
+        let read = open.read(&mut piece).map_err(io)?;
+        match piece.get(..read) {
+            Some(bytes) if read > 0 => hash.update(bytes),
+            Some(_) | None => break,
+        }
+    }
+    if !file.name.starts_with(&format!("{:032x}-", hash.digest128())) {
+        let message = format!("result file {} does not match its checksum: bring it back, or start the job fresh", file.name);
+        return Err(Error::new(Class::Corrupt, message));
+    }
+    open.seek(SeekFrom::Start(0)).map_err(io)?;
+    FileReader::try_new_buffered(open, None).map_err(|e| unreadable(file, e))
 }
 
 /// Opens the decided files that hold the first `limit` rows. Once open they can be read to the
@@ -88,8 +111,10 @@ fn answer(files: Vec<(ResultFile, File)>, schema: &SchemaRef, limit: Option<u64>
     }
     let mut left = limit.unwrap_or(u64::MAX);
     for (file, open) in files {
-        let reader = FileReader::try_new_buffered(open, None).map_err(|e| unreadable(&file, e))?;
-        for rows in reader {
+        if left == 0 {
+            break;
+        }
+        for rows in verified(&file, open)? {
             if left == 0 {
                 break;
             }
@@ -152,7 +177,7 @@ pub fn merge(dir: &Path, run: &[ResultFile]) -> Result<crate::decision::Replacem
     for file in run {
         let path = dir.join(&file.name);
         let open = File::open(&path).map_err(|e| Error::because(Class::Retry, format!("result file {}", path.display()), e))?;
-        for rows in FileReader::try_new_buffered(open, None).map_err(|e| unreadable(file, e))? {
+        for rows in verified(file, open)? {
             batches.push(rows.map_err(|e| unreadable(file, e))?);
         }
     }

@@ -269,6 +269,7 @@ impl Member {
         AgentInfo {
             id: self.agent.id.clone(),
             state: if self.session.is_some() { "online" } else { "offline" },
+            store_id: self.agent.store_id.clone(),
             address: self.agent.address.clone(),
             version: self.agent.version.clone(),
             capabilities: self.agent.capabilities.clone(),

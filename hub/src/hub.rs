@@ -5,6 +5,7 @@ use crate::drive::{Driver, Finish, Message, QUEUE_MAX, Wakers};
 use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::read::{Body, Relay};
+use crate::reconcile::other_store;
 use crate::store::{Store, Stored, assemble};
 use crate::view::View;
 use crate::world::World;
@@ -184,6 +185,8 @@ pub struct JobInfo {
     pub last_error: Option<String>,
     /// Agent that holds it.
     pub agent: Option<AgentId>,
+    /// Data directory of that agent which has its state and results.
+    pub store_id: Option<String>,
     /// Last report of its current attempt.
     pub observation: Option<Arc<JobObservation>>,
 }
@@ -206,6 +209,8 @@ pub struct AgentInfo {
     pub id: AgentId,
     /// `online` or `offline`.
     pub state: &'static str,
+    /// Data directory that it runs with, or ran with last.
+    pub store_id: String,
     /// Where it can be seen.
     pub address: String,
     /// Weir's version.
@@ -411,8 +416,13 @@ impl Hub {
         let Some(agent) = info.agent.clone() else {
             return Err(Error::Unavailable(format!("job '{}' has not run yet, so there is nothing to read", info.id)));
         };
-        if self.view().agents.get(&agent).is_none_or(|agent| agent.state != "online") {
-            return Err(Error::Unavailable(format!("agent '{agent}', which holds job '{}', is offline", info.id)));
+        match (self.view().agents.get(&agent), &info.store_id) {
+            // Another data directory would answer with an empty table (C51).
+            (Some(found), Some(store_id)) if found.state == "online" && found.store_id != *store_id => {
+                return Err(Error::Unavailable(other_store(&agent, store_id, &found.store_id)));
+            }
+            (Some(found), _) if found.state == "online" => {}
+            (Some(_) | None, _) => return Err(Error::Unavailable(format!("agent '{agent}', which holds job '{}', is offline", info.id))),
         }
         let mut closing = self.inner.closing.subscribe();
         tokio::select! {

@@ -347,7 +347,8 @@ fn is_over(observation: &JobObservation) -> bool {
     }
 }
 
-fn other_store(agent: &AgentId, expected: &str, found: &str) -> String {
+/// Why a job cannot go on: its agent runs with another data directory.
+pub fn other_store(agent: &AgentId, expected: &str, found: &str) -> String {
     format!(
         "the job's state is in data directory '{expected}' of agent '{agent}', but that agent now runs with data directory '{found}': bring the old directory back, or start the job fresh to give its state up"
     )

@@ -98,6 +98,7 @@ fn job_info(id: &JobId, job: &Job) -> JobInfo {
         started_at_ms: intent.started_at_ms,
         last_error: intent.waiting.clone().or_else(|| intent.last_error.clone()),
         agent: job.assignment.as_ref().map(|assignment| assignment.agent.clone()),
+        store_id: job.assignment.as_ref().map(|assignment| assignment.store_id.clone()),
         observation: job.observation.clone(),
     }
 }

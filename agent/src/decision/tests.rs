@@ -226,3 +226,52 @@ fn positions_are_carried_and_the_further_one_holds() {
     let regions = BTreeMap::from([(RegionId::new(0), one), (RegionId::new(1), two)]);
     assert_eq!(super::positions_of(&regions, &source), [at("a", 9), at("b", 7), at("c", 1)]);
 }
+
+/// B4, C51: whatever happened to the file, an open refuses it or finds all of what was decided; it never
+/// panics, and never begins empty beside the state of jobs.
+#[test]
+fn a_damaged_store_is_refused_or_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    store.open_attempt(attempt(1), &job(), Restore::Fresh).unwrap();
+    for sequence in 1..=40 {
+        store.decide(decision(1, sequence, vec![file(&sequence.to_string(), 0)])).unwrap();
+    }
+    let wanted = (store.store_id().to_owned(), store.job(&job()).unwrap(), store.regions(&job()).unwrap(), store.results(&job()).unwrap());
+    store.close();
+    let good = std::fs::read(dir.path().join("agent.redb")).unwrap();
+    let mut images: Vec<(String, Vec<u8>)> = vec![("missing".to_owned(), Vec::new())];
+    images.extend([0, 1, good.len() / 3, good.len() - 1].map(|n| (format!("cut to {n}"), good[..n].to_vec())));
+    for at in (0..good.len()).step_by(good.len() / 97) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1 << (at % 8);
+        images.push((format!("bit flipped at {at}"), bytes));
+    }
+    for at in (0..good.len()).step_by(4_096) {
+        let mut bytes = good.clone();
+        bytes[at..at + 512].fill(0xa5);
+        images.push((format!("sector overwritten at {at}"), bytes));
+    }
+    let mut refused = 0;
+    for (what, bytes) in images {
+        let image = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(image.path().join("jobs").join("j")).unwrap();
+        if what != "missing" {
+            std::fs::write(image.path().join("agent.redb"), bytes).unwrap();
+        }
+        // The second open must not believe what the first one left behind.
+        for _ in 0..2 {
+            match Decisions::open(image.path()) {
+                Ok(open) => {
+                    let found = (open.store_id().to_owned(), open.job(&job()).unwrap(), open.regions(&job()).unwrap(), open.results(&job()).unwrap());
+                    assert_eq!(found, wanted, "{what}");
+                }
+                Err(error) => {
+                    assert_eq!(error.class, Class::Corrupt, "{what}: {}", error.to_failure().message);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 6, "{refused}");
+}

@@ -51,8 +51,9 @@ impl Stored {
         let mut writer = FileWriter::try_new(Vec::new(), &rows.schema()).unwrap();
         writer.write(&rows).unwrap();
         let bytes = writer.into_inner().unwrap();
-        std::fs::write(self.dirs.results.join(name), &bytes).unwrap();
-        ResultFile { name: name.to_owned(), rows: numbers.len() as u64, bytes: bytes.len() as u64, written_at_ms: 1 }
+        let name = format!("{:032x}-{name}", xxhash_rust::xxh3::xxh3_128(&bytes));
+        std::fs::write(self.dirs.results.join(&name), &bytes).unwrap();
+        ResultFile { name, rows: numbers.len() as u64, bytes: bytes.len() as u64, written_at_ms: 1 }
     }
 
     fn decide(&mut self, results: Vec<ResultFile>, keep_rows: u64) -> Vec<String> {
@@ -111,20 +112,32 @@ fn open_files_outlive_retention() {
     }
     assert_eq!(numbers(bytes), [1, 2, 3]);
     let now = open_decided(&stored.decisions, &stored.dirs, &request(None)).unwrap();
-    assert_eq!(now.iter().map(|(f, _)| f.name.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert!(now.iter().map(|(f, _)| f.name.rsplit_once('-').unwrap().1).eq(["c"]));
 }
 
-/// P5: a missing file is an error, and one that is damaged ends the stream with one; neither is a
-/// shorter answer.
+/// P5, B4: a missing file is an error, and one that is damaged, be it by one bit, ends the stream
+/// with one; neither is a shorter or a wrong answer.
 #[tokio::test]
 async fn damage_is_an_error_and_never_a_shorter_answer() {
     let mut stored = Stored::new();
     let files = vec![stored.write("a", &[1]), stored.write("b", &[2])];
     stored.decide(files, 100);
-    let path = stored.dirs.results.join("b");
+    let name = stored.decisions.results(&job()).unwrap()[1].name.clone();
+    let path = stored.dirs.results.join(&name);
     let good = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &good[..good.len() / 2]).unwrap();
-    assert!(all(&stored, None).await.unwrap_err().contains("result file b is not readable"));
+    let mut damaged: Vec<Vec<u8>> = (0..good.len())
+        .map(|at| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1 << (at % 8);
+            bytes
+        })
+        .collect();
+    damaged.extend([good[..good.len() / 2].to_vec(), Vec::new(), [good.as_slice(), &[0]].concat()]);
+    for bytes in damaged {
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(all(&stored, None).await.unwrap_err().contains(&format!("{name} does not match its checksum")));
+        assert_eq!(merge(&stored.dirs.results, &stored.decisions.results(&job()).unwrap()).unwrap_err().class, Class::Corrupt);
+    }
     std::fs::remove_file(&path).unwrap();
     assert!(all(&stored, None).await.unwrap_err().contains("b is missing"));
     let mut other = request(None);
@@ -156,7 +169,7 @@ fn merged_files_hold_the_same_rows() {
     let stored = Stored::new();
     let run = [stored.write("a", &[3, 1]), stored.write("b", &[2])];
     let merged = merge(&stored.dirs.results, &run).unwrap();
-    assert_eq!((merged.old.as_slice(), merged.new.rows, merged.new.written_at_ms), (["a".to_owned(), "b".to_owned()].as_slice(), 3, 1));
+    assert_eq!((merged.old.as_slice(), merged.new.rows, merged.new.written_at_ms), ([run[0].name.clone(), run[1].name.clone()].as_slice(), 3, 1));
     let file = std::fs::File::open(stored.dirs.results.join(&merged.new.name)).unwrap();
     let (chunks, mut read) = tokio::sync::mpsc::channel(64);
     answer(vec![(merged.new, file)], &Arc::new(schema().to_arrow()), None, chunks).unwrap();
@@ -165,6 +178,6 @@ fn merged_files_hold_the_same_rows() {
         bytes.extend_from_slice(&chunk.unwrap());
     }
     assert_eq!(numbers(bytes), [3, 1, 2]);
-    std::fs::remove_file(stored.dirs.results.join("a")).unwrap();
+    std::fs::remove_file(stored.dirs.results.join(&run[0].name)).unwrap();
     assert_eq!(merge(&stored.dirs.results, &run).unwrap_err().class, Class::Retry);
 }

@@ -367,6 +367,22 @@ async fn a_closed_hub_is_gone() {
     again.close().await;
 }
 
+/// C51: an agent that came back with another data directory does not have the rows, and its empty
+/// answer must not stand for them.
+#[tokio::test]
+async fn another_data_directory_is_not_read() {
+    let rig = Rig::new().await;
+    let mut fake = Fake::arrive(&rig.hub, "boot", &[]).await;
+    rig.hub.create_job(new_job("j", DesiredState::Running)).await.unwrap();
+    fake.run(1).await;
+    fake.report(1, AttemptState::Finished).await;
+    let swapped = register("a", "later", "another disk", &[]);
+    assert!(matches!(rig.hub.agent_call(AgentRequest::Register(swapped)).await, HubResponse::Registered(_)));
+    let question = ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None };
+    let refused = rig.hub.read(question).await.err().unwrap().to_string();
+    assert!(refused.contains("data directory 'disk'") && refused.contains("'another disk'"), "{refused}");
+}
+
 /// JOB-8: a job with faults is refused before anything is stored, with every fault.
 #[tokio::test]
 async fn a_wrong_job_is_refused() {
