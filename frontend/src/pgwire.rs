@@ -21,6 +21,8 @@ use crate::sql::{Described, Engine, Outcome, Parameter, Statement};
 use arrow::datatypes::DataType;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use pgwire::messages::cancel::CancelRequest;
+use pgwire::messages::startup::SecretKey;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -102,13 +104,13 @@ struct Cancels(Arc<Mutex<Registry>>);
 #[derive(Default)]
 struct Registry {
     last: i32,
-    sessions: HashMap<i32, (i32, watch::Sender<u64>)>,
+    sessions: HashMap<i32, (SecretKey, watch::Sender<u64>)>,
 }
 
 /// A session's entry; it goes when the session goes.
 struct Registered {
     process_id: i32,
-    secret: i32,
+    secret: SecretKey,
     cancelled: watch::Receiver<u64>,
     cancels: Cancels,
 }
@@ -116,7 +118,7 @@ struct Registered {
 impl Cancels {
     fn register(&self) -> Registered {
         let bytes = uuid::Uuid::new_v4().into_bytes();
-        let secret = bytes.iter().fold(0_i32, |secret, byte| secret.rotate_left(5) ^ i32::from(*byte));
+        let secret = SecretKey::I32(bytes.iter().fold(0_i32, |secret, byte| secret.rotate_left(5) ^ i32::from(*byte)));
         let (sender, cancelled) = watch::channel(0);
         let mut registry = self.0.lock();
         let mut process_id = registry.last;
@@ -127,14 +129,14 @@ impl Cancels {
             }
         }
         registry.last = process_id;
-        registry.sessions.insert(process_id, (secret, sender));
+        registry.sessions.insert(process_id, (secret.clone(), sender));
         Registered { process_id, secret, cancelled, cancels: self.clone() }
     }
 
     /// Cancels what a session runs now. A wrong secret does nothing, and says nothing.
-    fn cancel(&self, process_id: i32, secret: i32) {
-        if let Some((known, sender)) = self.0.lock().sessions.get(&process_id)
-            && *known == secret {
+    fn cancel(&self, request: &CancelRequest) {
+        if let Some((known, sender)) = self.0.lock().sessions.get(&request.pid)
+            && known.eq_value(&request.secret_key) {
                 sender.send_modify(|count| *count = count.wrapping_add(1));
             }
     }

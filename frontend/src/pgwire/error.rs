@@ -1,8 +1,9 @@
 //! Errors and notices as messages, so that psql draws its caret and prints detail and hint.
 
 use super::message;
+use super::wire::Writer;
 use crate::error::Error;
-use bytes::BytesMut;
+use pgwire::messages::response::{ErrorResponse, NoticeResponse};
 
 /// Whether the session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,25 +14,31 @@ pub(super) enum Severity {
 }
 
 /// Writes an ErrorResponse.
-pub(super) fn write(out: &mut BytesMut, severity: Severity, error: &Error) {
+pub(super) fn write(writer: &mut Writer, severity: Severity, error: &Error) -> Result<(), Error> {
     let severity = match severity {
         Severity::Error => "ERROR",
         Severity::Fatal => "FATAL",
     };
+    let mut fields = fields(severity, error.sqlstate, &error.message);
     let position = error.position.map(|at| at.to_string());
-    let mut fields = vec![(b'S', severity), (b'V', severity), (b'C', error.sqlstate), (b'M', error.message.as_str())];
-    fields.extend(error.detail.as_deref().map(|text| (b'D', text)));
-    fields.extend(error.hint.as_deref().map(|text| (b'H', text)));
-    fields.extend(position.as_deref().map(|text| (b'P', text)));
-    message::report(out, b'E', &fields);
+    for (letter, text) in [(b'D', &error.detail), (b'H', &error.hint), (b'P', &position)] {
+        fields.extend(text.clone().map(|text| (letter, message::text(text))));
+    }
+    writer.put(&ErrorResponse::new(fields))
 }
 
 /// Writes a NoticeResponse of severity NOTICE.
-pub(super) fn notice(out: &mut BytesMut, text: &str) {
-    message::report(out, b'N', &[(b'S', "NOTICE"), (b'V', "NOTICE"), (b'C', "00000"), (b'M', text)]);
+pub(super) fn notice(writer: &mut Writer, text: &str) -> Result<(), Error> {
+    writer.put(&NoticeResponse::new(fields("NOTICE", "00000", text)))
 }
 
 /// Writes a NoticeResponse of severity WARNING.
-pub(super) fn warning(out: &mut BytesMut, sqlstate: &str, text: &str) {
-    message::report(out, b'N', &[(b'S', "WARNING"), (b'V', "WARNING"), (b'C', sqlstate), (b'M', text)]);
+pub(super) fn warning(writer: &mut Writer, sqlstate: &str, text: &str) -> Result<(), Error> {
+    writer.put(&NoticeResponse::new(fields("WARNING", sqlstate, text)))
+}
+
+/// What each of them has: the severity in the client's and in no language, the state, the text.
+fn fields(severity: &str, sqlstate: &str, text: &str) -> Vec<(u8, String)> {
+    let field = |letter, text: &str| (letter, message::text(text.to_owned()));
+    vec![field(b'S', severity), field(b'V', severity), field(b'C', sqlstate), field(b'M', text)]
 }

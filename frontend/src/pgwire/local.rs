@@ -1,12 +1,12 @@
 //! Statements that a session answers by itself: transactions, settings and what clients send to
 //! tidy up. Each statement of Weir is its own transaction, so BEGIN and COMMIT only keep count.
 
-use super::message::Transaction;
 use crate::error::{Error, sqlstate};
 use crate::query::{SETTINGS, setting};
 use arrow::array::StringArray;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
+use pgwire::messages::response::TransactionStatus;
 use sqlparser::ast::{CloseCursor, ContextModifier, DiscardObject, Expr, Ident, Set, Statement, Value};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) enum Local {
     /// A tag, and how the transaction stands afterwards.
-    Done { tag: &'static str, then: Transaction, warning: Option<(&'static str, &'static str)> },
+    Done { tag: &'static str, then: TransactionStatus, warning: Option<(&'static str, &'static str)> },
     /// Rows of a setting or of all.
     Rows(RecordBatch),
     /// DISCARD ALL: prepared statements and portals go.
@@ -63,27 +63,27 @@ pub(super) fn ends_transaction(statement: &Statement) -> bool {
 /// What a session does for `statement`; `None` when the engine is to be asked.
 ///
 /// Errors: `42704` for a setting that does not exist, `22023` for one that cannot be changed.
-pub(super) fn answer(statement: &Statement, now: Transaction) -> Result<Option<Local>, Error> {
+pub(super) fn answer(statement: &Statement, now: TransactionStatus) -> Result<Option<Local>, Error> {
     let done = |tag| Ok(Some(Local::Done { tag, then: now, warning: None }));
-    let is_open = now != Transaction::None;
+    let is_open = now != TransactionStatus::Idle;
     match statement {
         Statement::StartTransaction { begin, .. } => Ok(Some(Local::Done {
             tag: if *begin { "BEGIN" } else { "START TRANSACTION" },
-            then: if is_open { now } else { Transaction::Open },
+            then: if is_open { now } else { TransactionStatus::Transaction },
             warning: is_open.then_some(("25001", "there is already a transaction in progress")),
         })),
         Statement::Commit { .. } => Ok(Some(Local::Done {
-            tag: if now == Transaction::Failed { "ROLLBACK" } else { "COMMIT" },
-            then: Transaction::None,
+            tag: if now == TransactionStatus::Error { "ROLLBACK" } else { "COMMIT" },
+            then: TransactionStatus::Idle,
             warning: (!is_open).then_some(("25P01", "there is no transaction in progress")),
         })),
         Statement::Rollback { savepoint: Some(_), .. } => {
-            let then = if is_open { Transaction::Open } else { Transaction::None };
+            let then = if is_open { TransactionStatus::Transaction } else { TransactionStatus::Idle };
             Ok(Some(Local::Done { tag: "ROLLBACK", then, warning: None }))
         }
         Statement::Rollback { .. } => Ok(Some(Local::Done {
             tag: "ROLLBACK",
-            then: Transaction::None,
+            then: TransactionStatus::Idle,
             warning: (!is_open).then_some(("25P01", "there is no transaction in progress")),
         })),
         Statement::Savepoint { .. } => done("SAVEPOINT"),
@@ -117,7 +117,7 @@ fn folded(ident: &Ident) -> String {
 }
 
 /// Settings are taken, as drivers send many; those whose value must be another one are refused.
-fn set_setting(set: &Set, now: Transaction) -> Result<Local, Error> {
+fn set_setting(set: &Set, now: TransactionStatus) -> Result<Local, Error> {
     let done = Local::Done { tag: "SET", then: now, warning: None };
     match set {
         Set::SingleAssignment { variable, values, scope, .. } => {

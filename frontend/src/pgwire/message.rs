@@ -1,8 +1,19 @@
-//! Frames of the Postgres protocol, version 3: what clients send, decoded with every length
-//! checked, and what the server sends. Foreign bytes never panic (docs/decision/003).
+//! What clients send, decoded to pgwire's messages with every length checked: foreign bytes never
+//! panic, as they would in the crate's own decoders (docs/decision/003). And the one message to
+//! clients that is written by hand, a row; all others are encoded by the crate.
 
 use crate::error::{Error, sqlstate};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use pgwire::messages::cancel::CancelRequest;
+use pgwire::messages::copy::{MESSAGE_TYPE_BYTE_COPY_DATA, MESSAGE_TYPE_BYTE_COPY_DONE, MESSAGE_TYPE_BYTE_COPY_FAIL};
+use pgwire::messages::data::MESSAGE_TYPE_BYTE_DATA_ROW;
+use pgwire::messages::extendedquery::{
+    Bind, Close, Describe, Execute, MESSAGE_TYPE_BYTE_BIND, MESSAGE_TYPE_BYTE_CLOSE, MESSAGE_TYPE_BYTE_DESCRIBE, MESSAGE_TYPE_BYTE_EXECUTE,
+    MESSAGE_TYPE_BYTE_FLUSH, MESSAGE_TYPE_BYTE_PARSE, MESSAGE_TYPE_BYTE_SYNC, Parse,
+};
+use pgwire::messages::simplequery::{MESSAGE_TYPE_BYTE_QUERY, Query};
+use pgwire::messages::startup::{GssEncRequest, SecretKey, SslRequest, Startup};
+use pgwire::messages::terminate::MESSAGE_TYPE_BYTE_TERMINATE;
 
 /// Longest first message of a connection.
 pub(super) const STARTUP_BYTES_MAX: usize = 10_000;
@@ -13,9 +24,10 @@ pub(super) const QUERY_BYTES_MAX: usize = 4 << 20;
 /// A frame that claims to be longer than this is not skipped: the connection ends.
 pub(super) const SKIP_BYTES_MAX: usize = 256 << 20;
 
-const SSL_REQUEST: i32 = 80_877_103;
-const GSS_REQUEST: i32 = 80_877_104;
+/// The crate keeps this number to itself.
 const CANCEL_REQUEST: i32 = 80_877_102;
+/// Lengths that the key of a cancel request may have; ours have 4.
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
 
 /// SQLSTATE of a message that does not follow the protocol.
 pub(super) const PROTOCOL_VIOLATION: &str = "08P01";
@@ -26,27 +38,21 @@ pub(super) enum Opening {
     /// Asks for encryption.
     Encrypt,
     /// Asks to cancel what another connection runs.
-    Cancel { process_id: i32, secret: i32 },
-    /// Starts a session.
-    Startup { major: u16, minor: u16, parameters: Vec<(String, String)> },
+    Cancel(CancelRequest),
+    /// Starts a session. Parameters of another major version than 3 are not read.
+    Startup(Startup),
 }
 
-/// What a named message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    Statement,
-    Portal,
-}
-
-/// A message of a running session.
+/// A message of a running session. Not the crate's `PgWireFrontendMessage`: that one also has what
+/// cannot come here, and a match would have to do something about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frontend {
-    Query(String),
-    Parse { name: String, query: String, types: Vec<u32> },
-    Bind { portal: String, statement: String, formats: Vec<i16>, values: Vec<Option<Bytes>>, result_formats: Vec<i16> },
-    Describe { target: Target, name: String },
-    Execute { portal: String, rows_max: i32 },
-    Close { target: Target, name: String },
+    Query(Query),
+    Parse(Parse),
+    Bind(Bind),
+    Describe(Describe),
+    Execute(Execute),
+    Close(Close),
     Sync,
     Flush,
     Terminate,
@@ -110,21 +116,23 @@ pub(super) fn opening(input: &mut BytesMut) -> Result<Option<Opening>, Error> {
     }
     let mut body = Reader(input.split_to(bytes).freeze().slice(4..));
     match body.i32()? {
-        SSL_REQUEST | GSS_REQUEST => Ok(Some(Opening::Encrypt)),
-        CANCEL_REQUEST => Ok(Some(Opening::Cancel { process_id: body.i32()?, secret: body.i32()? })),
+        SslRequest::BODY_MAGIC_NUMBER | GssEncRequest::BODY_MAGIC_NUMBER => Ok(Some(Opening::Encrypt)),
+        CANCEL_REQUEST => {
+            let process_id = body.i32()?;
+            if !SECRET_BYTES.contains(&body.0.len()) {
+                return Err(violation("a cancel request has no key"));
+            }
+            Ok(Some(Opening::Cancel(CancelRequest::new(process_id, SecretKey::Bytes(body.0)))))
+        }
         version => {
-            let (major, minor) = ((version >> 16) as u16, version as u16);
-            let mut parameters = Vec::new();
-            if major == 3 {
-                loop {
-                    let name = body.text()?;
-                    if name.is_empty() {
-                        break;
-                    }
-                    parameters.push((name, body.text()?));
+            let mut startup = Startup::new();
+            (startup.protocol_number_major, startup.protocol_number_minor) = ((version >> 16) as u16, version as u16);
+            if startup.protocol_number_major == Startup::PG_PROTOCOL_LATEST {
+                while let Some(name) = body.name()? {
+                    startup.parameters.insert(name, body.text()?);
                 }
             }
-            Ok(Some(Opening::Startup { major, minor, parameters }))
+            Ok(Some(Opening::Startup(startup)))
         }
     }
 }
@@ -132,12 +140,28 @@ pub(super) fn opening(input: &mut BytesMut) -> Result<Option<Opening>, Error> {
 impl Frame {
     /// Whether the protocol has such a message at all.
     pub fn is_known(tag: u8) -> bool {
-        matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'C' | b'E' | b'S' | b'H' | b'X' | b'd' | b'c' | b'f')
+        let others = [
+            MESSAGE_TYPE_BYTE_QUERY,
+            MESSAGE_TYPE_BYTE_SYNC,
+            MESSAGE_TYPE_BYTE_TERMINATE,
+            MESSAGE_TYPE_BYTE_COPY_DATA,
+            MESSAGE_TYPE_BYTE_COPY_DONE,
+            MESSAGE_TYPE_BYTE_COPY_FAIL,
+        ];
+        Self::waits_for_sync(tag) || others.contains(&tag)
     }
 
     /// Whether an error in this message is answered at once or keeps quiet until Sync.
     pub fn waits_for_sync(tag: u8) -> bool {
-        matches!(tag, b'P' | b'B' | b'D' | b'E' | b'C' | b'H')
+        let extended = [
+            MESSAGE_TYPE_BYTE_PARSE,
+            MESSAGE_TYPE_BYTE_BIND,
+            MESSAGE_TYPE_BYTE_DESCRIBE,
+            MESSAGE_TYPE_BYTE_EXECUTE,
+            MESSAGE_TYPE_BYTE_CLOSE,
+            MESSAGE_TYPE_BYTE_FLUSH,
+        ];
+        extended.contains(&tag)
     }
 
     /// Decodes the body.
@@ -147,26 +171,26 @@ impl Frame {
     pub fn decode(self) -> Result<Frontend, Error> {
         let mut body = Reader(self.body);
         let message = match self.tag {
-            b'Q' => Frontend::Query(body.query()?),
-            b'P' => {
-                let (name, query) = (body.text()?, body.query()?);
+            MESSAGE_TYPE_BYTE_QUERY => Frontend::Query(Query::new(body.query()?)),
+            MESSAGE_TYPE_BYTE_PARSE => {
+                let (name, query) = (body.name()?, body.query()?);
                 let types = (0..body.count()?).map(|_| body.i32().map(|oid| oid as u32)).collect::<Result<_, _>>()?;
-                Frontend::Parse { name, query, types }
+                Frontend::Parse(Parse::new(name, query, types))
             }
-            b'B' => {
-                let (portal, statement) = (body.text()?, body.text()?);
+            MESSAGE_TYPE_BYTE_BIND => {
+                let (portal, statement) = (body.name()?, body.name()?);
                 let formats = (0..body.count()?).map(|_| body.i16()).collect::<Result<_, _>>()?;
                 let values = (0..body.count()?).map(|_| body.value()).collect::<Result<_, _>>()?;
                 let result_formats = (0..body.count()?).map(|_| body.i16()).collect::<Result<_, _>>()?;
-                Frontend::Bind { portal, statement, formats, values, result_formats }
+                Frontend::Bind(Bind::new(portal, statement, formats, values, result_formats))
             }
-            b'D' => Frontend::Describe { target: body.target()?, name: body.text()? },
-            b'C' => Frontend::Close { target: body.target()?, name: body.text()? },
-            b'E' => Frontend::Execute { portal: body.text()?, rows_max: body.i32()? },
-            b'S' => Frontend::Sync,
-            b'H' => Frontend::Flush,
-            b'X' => Frontend::Terminate,
-            b'd' | b'c' | b'f' => return Ok(Frontend::CopyInput),
+            MESSAGE_TYPE_BYTE_DESCRIBE => Frontend::Describe(Describe::new(body.byte()?, body.name()?)),
+            MESSAGE_TYPE_BYTE_CLOSE => Frontend::Close(Close::new(body.byte()?, body.name()?)),
+            MESSAGE_TYPE_BYTE_EXECUTE => Frontend::Execute(Execute::new(body.name()?, body.i32()?)),
+            MESSAGE_TYPE_BYTE_SYNC => Frontend::Sync,
+            MESSAGE_TYPE_BYTE_FLUSH => Frontend::Flush,
+            MESSAGE_TYPE_BYTE_TERMINATE => Frontend::Terminate,
+            MESSAGE_TYPE_BYTE_COPY_DATA | MESSAGE_TYPE_BYTE_COPY_DONE | MESSAGE_TYPE_BYTE_COPY_FAIL => return Ok(Frontend::CopyInput),
             other => return Err(violation(&format!("message type {other} is not known"))),
         };
         if body.0.is_empty() { Ok(message) } else { Err(violation("a message is longer than what it holds")) }
@@ -187,6 +211,10 @@ impl Reader {
         let bytes = *bytes;
         self.0.advance(N);
         Ok(bytes)
+    }
+
+    fn byte(&mut self) -> Result<u8, Error> {
+        self.take().map(u8::from_be_bytes)
     }
 
     fn i16(&mut self) -> Result<i16, Error> {
@@ -211,6 +239,11 @@ impl Reader {
         }
     }
 
+    /// A name; `None` for the empty one, as in the crate.
+    fn name(&mut self) -> Result<Option<String>, Error> {
+        self.text().map(|name| (!name.is_empty()).then_some(name))
+    }
+
     fn query(&mut self) -> Result<String, Error> {
         let text = self.text()?;
         if text.len() <= QUERY_BYTES_MAX { Ok(text) } else { Err(too_long(text.len())) }
@@ -226,14 +259,6 @@ impl Reader {
             _ => Err(violation("a parameter is longer than its message")),
         }
     }
-
-    fn target(&mut self) -> Result<Target, Error> {
-        match self.take::<1>()? {
-            [b'S'] => Ok(Target::Statement),
-            [b'P'] => Ok(Target::Portal),
-            [other] => Err(violation(&format!("'{}' is neither a statement nor a portal", char::from(other).escape_default()))),
-        }
-    }
 }
 
 /// The answer to a message that is too long to be held.
@@ -242,155 +267,28 @@ pub(super) fn too_long(bytes: usize) -> Error {
         .with_hint(format!("a query may have {} MiB, a message with its parameters {} MiB", QUERY_BYTES_MAX >> 20, MESSAGE_BYTES_MAX >> 20))
 }
 
-/// How the session stands, for ReadyForQuery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transaction {
-    None,
-    Open,
-    Failed,
+/// A text as the wire can carry it: a NUL would end it early and shift what follows.
+pub(super) fn text(mut text: String) -> String {
+    text.retain(|c| c != '\0');
+    text
 }
 
-/// A column of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ColumnHeader {
-    pub name: String,
-    pub oid: u32,
-    pub size: i16,
-    pub modifier: i32,
-    pub binary: bool,
-}
-
-/// Writes one message: the body by `write`, the length by itself.
-fn message(out: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)) {
-    out.put_u8(tag);
+/// Writes a DataRow: `write` puts each value with its length. The crate's DataRow owns its bytes,
+/// which would copy every row once more; this one is written where it is sent from.
+///
+/// Errors: `54000` for a row that no message can hold; nothing is written then.
+pub(super) fn data_row(out: &mut BytesMut, columns: usize, write: impl FnOnce(&mut BytesMut)) -> Result<(), Error> {
+    let start = out.len();
+    out.put_u8(MESSAGE_TYPE_BYTE_DATA_ROW);
     let at = out.len();
     out.put_i32(0);
+    // As many as the description has, which is checked (value::check_width).
+    out.put_u16(columns as u16);
     write(out);
-    let length = i32::try_from(out.len() - at).unwrap_or(i32::MAX);
-    if let Some(place) = out.get_mut(at..at + 4) {
+    if let (Ok(length), Some(place)) = (i32::try_from(out.len() - at), out.get_mut(at..at + 4)) {
         place.copy_from_slice(&length.to_be_bytes());
+        return Ok(());
     }
-}
-
-fn put_text(out: &mut BytesMut, text: &str) {
-    // A NUL would end the text early and shift what follows.
-    out.extend(text.bytes().filter(|byte| *byte != 0));
-    out.put_u8(0);
-}
-
-pub(super) fn authentication_ok(out: &mut BytesMut) {
-    message(out, b'R', |out| out.put_i32(0));
-}
-
-pub(super) fn negotiate(out: &mut BytesMut, options: &[&str]) {
-    message(out, b'v', |out| {
-        out.put_i32(0);
-        out.put_i32(i32::try_from(options.len()).unwrap_or(0));
-        options.iter().for_each(|option| put_text(out, option));
-    });
-}
-
-pub(super) fn parameter_status(out: &mut BytesMut, name: &str, value: &str) {
-    message(out, b'S', |out| {
-        put_text(out, name);
-        put_text(out, value);
-    });
-}
-
-pub(super) fn backend_key(out: &mut BytesMut, process_id: i32, secret: i32) {
-    message(out, b'K', |out| {
-        out.put_i32(process_id);
-        out.put_i32(secret);
-    });
-}
-
-pub(super) fn ready(out: &mut BytesMut, transaction: Transaction) {
-    let status = match transaction {
-        Transaction::None => b'I',
-        Transaction::Open => b'T',
-        Transaction::Failed => b'E',
-    };
-    message(out, b'Z', |out| out.put_u8(status));
-}
-
-pub(super) fn command_complete(out: &mut BytesMut, tag: &str) {
-    message(out, b'C', |out| put_text(out, tag));
-}
-
-pub(super) fn row_description(out: &mut BytesMut, columns: &[ColumnHeader]) {
-    message(out, b'T', |out| {
-        out.put_i16(i16::try_from(columns.len()).unwrap_or(i16::MAX));
-        for column in columns {
-            put_text(out, &column.name);
-            out.put_i32(0);
-            out.put_i16(0);
-            out.put_u32(column.oid);
-            out.put_i16(column.size);
-            out.put_i32(column.modifier);
-            out.put_i16(i16::from(column.binary));
-        }
-    });
-}
-
-pub(super) fn parameter_description(out: &mut BytesMut, oids: &[u32]) {
-    message(out, b't', |out| {
-        out.put_i16(i16::try_from(oids.len()).unwrap_or(i16::MAX));
-        oids.iter().for_each(|oid| out.put_u32(*oid));
-    });
-}
-
-/// A row: `write` puts each value with its length.
-pub(super) fn data_row(out: &mut BytesMut, columns: usize, write: impl FnOnce(&mut BytesMut)) {
-    message(out, b'D', |out| {
-        out.put_i16(i16::try_from(columns).unwrap_or(i16::MAX));
-        write(out);
-    });
-}
-
-pub(super) fn copy_out(out: &mut BytesMut, columns: usize) {
-    message(out, b'H', |out| {
-        out.put_u8(0);
-        out.put_i16(i16::try_from(columns).unwrap_or(i16::MAX));
-        (0..columns).for_each(|_| out.put_i16(0));
-    });
-}
-
-pub(super) fn copy_data(out: &mut BytesMut, line: &[u8]) {
-    message(out, b'd', |out| out.put_slice(line));
-}
-
-/// Messages without a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bare {
-    ParseComplete,
-    BindComplete,
-    CloseComplete,
-    NoData,
-    EmptyQuery,
-    PortalSuspended,
-    CopyDone,
-}
-
-pub(super) fn bare(out: &mut BytesMut, which: Bare) {
-    let tag = match which {
-        Bare::ParseComplete => b'1',
-        Bare::BindComplete => b'2',
-        Bare::CloseComplete => b'3',
-        Bare::NoData => b'n',
-        Bare::EmptyQuery => b'I',
-        Bare::PortalSuspended => b's',
-        Bare::CopyDone => b'c',
-    };
-    message(out, tag, |_| ());
-}
-
-/// An error or notice: field letters and texts.
-pub(super) fn report(out: &mut BytesMut, tag: u8, fields: &[(u8, &str)]) {
-    message(out, tag, |out| {
-        for (letter, text) in fields {
-            out.put_u8(*letter);
-            put_text(out, text);
-        }
-        out.put_u8(0);
-    });
+    out.truncate(start);
+    Err(Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "a row is longer than 2 GiB").with_hint("ask for fewer columns"))
 }

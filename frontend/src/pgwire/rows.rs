@@ -2,14 +2,15 @@
 //! after so many (Execute with a row limit) and go on later.
 
 use super::copy::Format;
-use super::message;
-use super::value::Rows;
+use super::value::{self, Rows};
 use super::wire::{End, Writer};
 use crate::error::Error;
 use arrow::datatypes::SchemaRef;
 use bytes::BytesMut;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use pgwire::messages::copy::{CopyData, CopyDone, CopyOutResponse};
+use pgwire::messages::data::FORMAT_CODE_TEXT;
 use std::sync::Arc;
 
 /// Why sending stopped.
@@ -19,6 +20,12 @@ pub(super) enum Stop {
     Failed(Error),
     /// The connection did.
     End(End),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
 }
 
 impl From<End> for Stop {
@@ -48,9 +55,18 @@ pub(super) enum Sent {
 }
 
 impl Running {
-    /// A query that has started. `formats` as in [`super::value::is_binary`].
-    pub fn new(schema: SchemaRef, stream: SendableRecordBatchStream, tag: Option<&'static str>, formats: Vec<i16>, text: Arc<str>) -> Running {
-        Running { schema, stream, formats, text, current: None, tag }
+    /// A query that has started. `formats` as in [`value::is_binary`].
+    ///
+    /// Errors: as [`value::check_width`].
+    pub fn new(
+        schema: SchemaRef,
+        stream: SendableRecordBatchStream,
+        tag: Option<&'static str>,
+        formats: Vec<i16>,
+        text: Arc<str>,
+    ) -> Result<Running, Error> {
+        value::check_width(&schema)?;
+        Ok(Running { schema, stream, formats, text, current: None, tag })
     }
 
     /// Sends rows, at most `limit` of them (0: all), flushing with each batch.
@@ -65,7 +81,7 @@ impl Running {
                     self.current = Some((rows, row));
                     return Ok(Sent::Some);
                 }
-                rows.put(row, &mut writer.out);
+                rows.put(row, &mut writer.out)?;
                 row += 1;
                 sent += 1;
                 writer.relieve().await?;
@@ -77,23 +93,25 @@ impl Running {
     /// Sends all rows as COPY data; the number of rows comes back.
     pub async fn copy(&mut self, writer: &mut Writer, format: &Format) -> Result<u64, Stop> {
         let (mut scratch, mut line) = (BytesMut::new(), BytesMut::new());
-        message::copy_out(&mut writer.out, self.schema.fields().len());
+        let formats = vec![FORMAT_CODE_TEXT; self.schema.fields().len()];
+        // The width is checked: it fits.
+        writer.put(&CopyOutResponse::new(0, formats.len() as i16, formats))?;
         if format.header {
             format.names(&self.schema, &mut line);
-            message::copy_data(&mut writer.out, &line);
+            writer.put(&CopyData::new(line.split().freeze()))?;
         }
         let mut sent = 0;
         while let Some((rows, _)) = self.take_batch().await? {
             for row in 0..rows.count() {
-                line.clear();
                 format.row(&rows, row, &mut scratch, &mut line);
-                message::copy_data(&mut writer.out, &line);
+                // The line's memory comes back with the message: the next one is written there.
+                writer.put(&CopyData::new(line.split().freeze()))?;
                 sent += 1;
                 writer.relieve().await?;
             }
             writer.flush().await?;
         }
-        message::bare(&mut writer.out, message::Bare::CopyDone);
+        writer.put(&CopyDone::new())?;
         Ok(sent)
     }
 

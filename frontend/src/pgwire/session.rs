@@ -4,7 +4,7 @@ mod extended;
 
 use super::error::{self, Severity};
 use super::local::{self, Local};
-use super::message::{self, Bare, Frame, Frontend, Opening, Transaction};
+use super::message::{self, Frame, Frontend, Opening};
 use super::rows::{Running, Sent, Stop};
 use super::value;
 use super::wire::{self, End, Incoming, Reader, Writer};
@@ -15,6 +15,10 @@ use crate::sql::{Outcome, Parameter};
 use arrow::record_batch::RecordBatch;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::FutureExt;
+use pgwire::messages::extendedquery::{MESSAGE_TYPE_BYTE_SYNC, PortalSuspended};
+use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, ReadyForQuery, SslResponse, TransactionStatus};
+use pgwire::messages::startup::{Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, Startup};
+use pgwire::messages::terminate::MESSAGE_TYPE_BYTE_TERMINATE;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -33,7 +37,7 @@ struct Session<E: Answers> {
     reader: Reader,
     writer: Writer,
     control: Control,
-    transaction: Transaction,
+    transaction: TransactionStatus,
     statements: HashMap<String, Arc<extended::Prepared<E::Statement>>>,
     portals: HashMap<String, extended::Portal<E::Statement>>,
     /// After an error of the extended protocol: all is skipped until Sync.
@@ -63,7 +67,7 @@ pub(super) async fn run<E: Answers>(stream: TcpStream, engine: E, cancels: Cance
         reader,
         writer,
         control: Control { registered, phase },
-        transaction: Transaction::None,
+        transaction: TransactionStatus::Idle,
         statements: HashMap::new(),
         portals: HashMap::new(),
         skipping: false,
@@ -75,9 +79,9 @@ pub(super) async fn run<E: Answers>(stream: TcpStream, engine: E, cancels: Cance
 }
 
 async fn farewell(writer: &mut Writer, last: &Error) {
-    error::write(&mut writer.out, Severity::Fatal, last);
-    // A client that does not read cannot keep the session.
-    let _ = tokio::time::timeout(FAREWELL, writer.flush()).await;
+    let told = error::write(writer, Severity::Fatal, last);
+    // A client that does not read cannot keep the session, whatever it has missed.
+    let _ = (told, tokio::time::timeout(FAREWELL, writer.flush()).await);
 }
 
 /// Log-in: everybody is trusted. `None` for a connection that only cancels.
@@ -86,42 +90,44 @@ async fn start(reader: &mut Reader, writer: &mut Writer, cancels: &Cancels, admi
     for _ in 0..3 {
         match reader.opening().await? {
             Opening::Encrypt => {
-                writer.out.extend_from_slice(b"N");
+                writer.put(&SslResponse::Refuse)?;
                 writer.flush().await?;
             }
-            Opening::Cancel { process_id, secret } => {
-                cancels.cancel(process_id, secret);
+            Opening::Cancel(request) => {
+                cancels.cancel(&request);
                 return Ok(None);
             }
-            Opening::Startup { major, minor, parameters } => {
+            Opening::Startup(startup) => {
                 if !admitted {
                     let error = Error::new("53300", "too many connections");
                     return Err(End::Broken(error.with_hint(format!("{} may be open at a time: close some", super::CONNECTIONS_MAX))));
                 }
-                return accept_startup(writer, major, minor, parameters).map(Some).map_err(End::Broken);
+                return accept_startup(writer, &startup).map(Some).map_err(End::Broken);
             }
         }
     }
     Err(End::Broken(message::violation("a client must start after it asked for encryption")))
 }
 
-fn accept_startup(writer: &mut Writer, major: u16, minor: u16, parameters: Vec<(String, String)>) -> Result<SessionFacts, Error> {
-    if major != 3 {
+fn accept_startup(writer: &mut Writer, startup: &Startup) -> Result<SessionFacts, Error> {
+    let (major, minor) = (startup.protocol_number_major, startup.protocol_number_minor);
+    if major != Startup::PG_PROTOCOL_LATEST {
         return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("protocol {major}.{minor} is not available"))
             .with_hint("Weir speaks version 3 of the Postgres protocol"));
     }
-    let of = |name: &str| parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let of = |name: &str| startup.parameters.get(name).cloned();
     let Some(user) = of("user").filter(|user| !user.is_empty()) else {
         return Err(Error::new("28000", "no user name in the startup message"));
     };
     if let Some(encoding) = of("client_encoding") {
         local::check_encoding(&encoding)?;
     }
-    let unknown: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("_pq_.")).collect();
+    let unknown: Vec<String> = startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
     if minor > 0 || !unknown.is_empty() {
-        message::negotiate(&mut writer.out, &unknown);
+        // The newest minor version is 0.
+        writer.put(&NegotiateProtocolVersion::new(0, unknown))?;
     }
-    message::authentication_ok(&mut writer.out);
+    writer.put(&Authentication::Ok)?;
     let application = of("application_name").unwrap_or_default();
     let status = [
         ("server_version", SERVER_VERSION),
@@ -136,7 +142,9 @@ fn accept_startup(writer: &mut Writer, major: u16, minor: u16, parameters: Vec<(
         ("session_authorization", user.as_str()),
         ("application_name", application.as_str()),
     ];
-    status.iter().for_each(|(name, value)| message::parameter_status(&mut writer.out, name, value));
+    for (name, value) in status {
+        writer.put(&ParameterStatus::new(name.to_owned(), value.to_owned()))?;
+    }
     let database = of("database").filter(|name| !name.is_empty()).unwrap_or_else(|| SessionFacts::default().database);
     Ok(SessionFacts { user, database, process_id: 0 })
 }
@@ -171,9 +179,8 @@ fn shutting_down() -> Error {
 impl<E: Answers> Session<E> {
     async fn serve(&mut self) -> Result<(), End> {
         let registered = &self.control.registered;
-        message::backend_key(&mut self.writer.out, registered.process_id, registered.secret);
-        message::ready(&mut self.writer.out, self.transaction);
-        self.writer.flush().await?;
+        self.writer.put(&BackendKeyData::new(registered.process_id, registered.secret.clone()))?;
+        self.ready().await?;
         loop {
             let incoming = tokio::select! {
                 biased;
@@ -191,7 +198,7 @@ impl<E: Answers> Session<E> {
                     }
                 }
                 Incoming::TooLong { tag, bytes } => {
-                    if !(self.skipping && tag != b'S') {
+                    if !(self.skipping && tag != MESSAGE_TYPE_BYTE_SYNC) {
                         self.refuse(tag, &message::too_long(bytes)).await?;
                     }
                 }
@@ -203,7 +210,7 @@ impl<E: Answers> Session<E> {
     /// One message; false when the client says good-bye.
     async fn take(&mut self, frame: Frame) -> Result<bool, End> {
         let tag = frame.tag;
-        if self.skipping && !matches!(tag, b'S' | b'X') {
+        if self.skipping && !matches!(tag, MESSAGE_TYPE_BYTE_SYNC | MESSAGE_TYPE_BYTE_TERMINATE) {
             return Ok(true);
         }
         let decoded = match frame.decode() {
@@ -216,21 +223,19 @@ impl<E: Answers> Session<E> {
         };
         let done = match decoded {
             Frontend::Terminate => return Ok(false),
-            Frontend::Query(text) => {
+            Frontend::Query(query) => {
                 self.portals.remove("");
-                let done = self.simple(text).await;
+                let done = self.simple(query.query).await;
                 self.settle(done)?;
-                message::ready(&mut self.writer.out, self.transaction);
-                self.writer.flush().await?;
+                self.ready().await?;
                 return Ok(true);
             }
             Frontend::Sync => {
                 self.skipping = false;
-                if self.transaction == Transaction::None {
+                if self.transaction == TransactionStatus::Idle {
                     self.portals.clear();
                 }
-                message::ready(&mut self.writer.out, self.transaction);
-                self.writer.flush().await?;
+                self.ready().await?;
                 return Ok(true);
             }
             Frontend::Flush => {
@@ -238,13 +243,11 @@ impl<E: Answers> Session<E> {
                 return Ok(true);
             }
             Frontend::CopyInput => return Ok(true),
-            Frontend::Parse { name, query, types } => self.parse(name, query, types).await,
-            Frontend::Bind { portal, statement, formats, values, result_formats } => {
-                self.bind(portal, &statement, &formats, &values, result_formats)
-            }
-            Frontend::Describe { target, name } => self.describe(target, &name),
-            Frontend::Execute { portal, rows_max } => self.execute(portal, rows_max).await,
-            Frontend::Close { target, name } => self.close(target, &name),
+            Frontend::Parse(parse) => self.parse(parse).await,
+            Frontend::Bind(bind) => self.bind(bind),
+            Frontend::Describe(describe) => self.describe(describe),
+            Frontend::Execute(execute) => self.execute(execute).await,
+            Frontend::Close(close) => self.close(close),
         };
         if self.settle(done)? {
             self.skipping = true;
@@ -256,13 +259,19 @@ impl<E: Answers> Session<E> {
     /// Answers a message that cannot be taken.
     async fn refuse(&mut self, tag: u8, error: &Error) -> Result<(), End> {
         self.settle(Err(Stop::Failed(error.clone())))?;
-        if Frame::waits_for_sync(tag) {
-            self.skipping = true;
-        } else {
-            self.skipping = false;
-            message::ready(&mut self.writer.out, self.transaction);
-        }
+        self.skipping = Frame::waits_for_sync(tag);
+        if self.skipping { self.writer.flush().await } else { self.ready().await }
+    }
+
+    /// Says that the next message may come.
+    async fn ready(&mut self) -> Result<(), End> {
+        self.writer.put(&ReadyForQuery::new(self.transaction))?;
         self.writer.flush().await
+    }
+
+    /// Says that a statement is done.
+    fn complete(&mut self, tag: impl Into<String>) -> Result<(), Error> {
+        self.writer.put(&CommandComplete::new(message::text(tag.into())))
     }
 
     /// Reports a failure, which also fails an open transaction; true when there was one.
@@ -271,9 +280,9 @@ impl<E: Answers> Session<E> {
             Ok(()) => Ok(false),
             Err(Stop::End(end)) => Err(end),
             Err(Stop::Failed(failed)) => {
-                error::write(&mut self.writer.out, Severity::Error, &failed);
-                if self.transaction == Transaction::Open {
-                    self.transaction = Transaction::Failed;
+                error::write(&mut self.writer, Severity::Error, &failed)?;
+                if self.transaction == TransactionStatus::Transaction {
+                    self.transaction = TransactionStatus::Error;
                 }
                 Ok(true)
             }
@@ -284,13 +293,13 @@ impl<E: Answers> Session<E> {
     async fn simple(&mut self, text: String) -> Result<(), Stop> {
         let statements = self.engine.parse(&text).map_err(Stop::Failed)?;
         if statements.is_empty() {
-            message::bare(&mut self.writer.out, Bare::EmptyQuery);
+            self.writer.put(&EmptyQueryResponse::new())?;
         }
         let text: Arc<str> = text.into();
         for statement in &statements {
             let started = self.start(statement, &[], Vec::new(), &text).await?;
             if let Some(mut running) = started {
-                message::row_description(&mut self.writer.out, &value::headers(&running.schema, &[]));
+                self.writer.put(&value::description(&running.schema, &[]))?;
                 self.send(&mut running, 0).await?;
             }
         }
@@ -315,16 +324,18 @@ impl<E: Answers> Session<E> {
         let work = async { engine.run(statement, parameters).await.map_err(Stop::Failed) };
         match interruptible(&mut self.reader, &mut self.control, work).await? {
             Outcome::Done { tag, notices } => {
-                notices.iter().for_each(|text| error::notice(&mut self.writer.out, text));
-                message::command_complete(&mut self.writer.out, &tag);
+                for text in &notices {
+                    error::notice(&mut self.writer, text)?;
+                }
+                self.complete(tag)?;
                 Ok(None)
             }
-            Outcome::Rows { schema, stream, tag } => Ok(Some(Running::new(schema, stream, tag, formats, Arc::clone(text)))),
+            Outcome::Rows { schema, stream, tag } => Ok(Some(Running::new(schema, stream, tag, formats, Arc::clone(text))?)),
         }
     }
 
     fn check_transaction(&self, postgres: Option<&sqlparser::ast::Statement>) -> Result<(), Stop> {
-        let may_run = self.transaction != Transaction::Failed || postgres.is_some_and(local::ends_transaction);
+        let may_run = self.transaction != TransactionStatus::Error || postgres.is_some_and(local::ends_transaction);
         if may_run {
             return Ok(());
         }
@@ -332,46 +343,45 @@ impl<E: Answers> Session<E> {
     }
 
     async fn local(&mut self, local: Local, formats: Vec<i16>, text: &Arc<str>) -> Result<Option<Running>, Stop> {
-        let out = &mut self.writer.out;
         match local {
-            Local::Rows(batch) => return Ok(Some(one_batch(batch, formats, text))),
+            Local::Rows(batch) => return Ok(Some(one_batch(batch, formats, text)?)),
             Local::Copy(copy) => {
                 let work = async {
                     match self.engine.query(&copy.query, text).await.map_err(Stop::Failed)? {
                         Outcome::Rows { schema, stream, tag } => {
-                            Running::new(schema, stream, tag, Vec::new(), Arc::clone(text)).copy(&mut self.writer, &copy.format).await
+                            Running::new(schema, stream, tag, Vec::new(), Arc::clone(text))?.copy(&mut self.writer, &copy.format).await
                         }
                         Outcome::Done { .. } => Err(Stop::Failed(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "COPY takes a query that gives rows"))),
                     }
                 };
                 let count = interruptible(&mut self.reader, &mut self.control, work).await?;
-                message::command_complete(&mut self.writer.out, &format!("COPY {count}"));
+                self.complete(format!("COPY {count}"))?;
             }
             Local::Done { tag, then, warning } => {
                 if let Some((state, text)) = warning {
-                    error::warning(out, state, text);
+                    error::warning(&mut self.writer, state, text)?;
                 }
                 self.transaction = then;
-                message::command_complete(out, tag);
+                self.complete(tag)?;
             }
             Local::Discard => {
                 self.statements.clear();
                 self.portals.clear();
-                message::command_complete(out, "DISCARD ALL");
+                self.complete("DISCARD ALL")?;
             }
             Local::Deallocate(None) => {
                 self.statements.clear();
-                message::command_complete(out, "DEALLOCATE ALL");
+                self.complete("DEALLOCATE ALL")?;
             }
             Local::Deallocate(Some(name)) => {
                 if self.statements.remove(&name).is_none() {
                     return Err(Stop::Failed(extended::no_statement(&name)));
                 }
-                message::command_complete(out, "DEALLOCATE");
+                self.complete("DEALLOCATE")?;
             }
             Local::Renamed(name) => {
-                message::parameter_status(out, "application_name", &name);
-                message::command_complete(out, "SET");
+                self.writer.put(&ParameterStatus::new("application_name".to_owned(), message::text(name)))?;
+                self.complete("SET")?;
             }
         }
         Ok(None)
@@ -381,15 +391,15 @@ impl<E: Answers> Session<E> {
     async fn send(&mut self, running: &mut Running, limit: u64) -> Result<Sent, Stop> {
         let sent = interruptible(&mut self.reader, &mut self.control, running.send(&mut self.writer, limit)).await?;
         match (sent, running.tag) {
-            (Sent::All(_), Some(word)) => message::command_complete(&mut self.writer.out, word),
-            (Sent::All(count), None) => message::command_complete(&mut self.writer.out, &format!("SELECT {count}")),
-            (Sent::Some, _) => message::bare(&mut self.writer.out, Bare::PortalSuspended),
+            (Sent::All(_), Some(word)) => self.complete(word)?,
+            (Sent::All(count), None) => self.complete(format!("SELECT {count}"))?,
+            (Sent::Some, _) => self.writer.put(&PortalSuspended::new())?,
         }
         Ok(sent)
     }
 }
 
-fn one_batch(batch: RecordBatch, formats: Vec<i16>, text: &Arc<str>) -> Running {
+fn one_batch(batch: RecordBatch, formats: Vec<i16>, text: &Arc<str>) -> Result<Running, Error> {
     let schema = batch.schema();
     let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(batch)]));
     Running::new(schema, Box::pin(stream), Some("SHOW"), formats, Arc::clone(text))

@@ -1,8 +1,8 @@
 //! Batches as rows of the wire: each column's array is made ready once a batch, then every value
 //! is put as text or in Postgres' binary form without further allocation for the usual types.
 
-use super::message::{self, ColumnHeader};
-use super::text;
+use super::{message, text};
+use crate::error::Error;
 use crate::query::types::{self, PgType};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, Decimal256Array, Float32Array, Float64Array, Int32Array,
@@ -16,6 +16,7 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use bytes::{BufMut, BytesMut};
+use pgwire::messages::data::{FORMAT_CODE_BINARY, FORMAT_CODE_TEXT, FieldDescription, RowDescription};
 use std::sync::Arc;
 
 /// Microseconds from 1970 to 2000, where Postgres' times begin.
@@ -23,27 +24,36 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// Days from 1970 to 2000.
 const EPOCH_DAYS: i32 = 10_957;
 
-/// Headers of an answer's columns. `formats` has none (all text), one for all, or one for each.
-pub(super) fn headers(schema: &Schema, formats: &[i16]) -> Vec<ColumnHeader> {
-    let header = |(i, field): (usize, &Arc<Field>)| {
+/// Columns of one answer, as in Postgres.
+const COLUMNS_MAX: usize = 1_664;
+
+/// Checks that an answer is not too wide for the messages that describe and carry it.
+///
+/// Errors: `54011`.
+pub(super) fn check_width(schema: &Schema) -> Result<(), Error> {
+    match schema.fields().len() {
+        ..=COLUMNS_MAX => Ok(()),
+        many => Err(Error::new("54011", format!("an answer may have {COLUMNS_MAX} columns, not {many}")).with_hint("ask for fewer columns")),
+    }
+}
+
+/// The description of an answer's columns. `formats` has none (all text), one for all, or one for
+/// each. Columns are not told to be those of a table: table and number are 0.
+pub(super) fn description(schema: &Schema, formats: &[i16]) -> RowDescription {
+    let describe = |(i, field): (usize, &Arc<Field>)| {
         let ty = types::of(field.data_type());
-        ColumnHeader {
-            name: field.name().clone(),
-            oid: ty.oid,
-            size: ty.size,
-            modifier: types::modifier(field.data_type()),
-            binary: is_binary(formats, i),
-        }
+        let format = if is_binary(formats, i) { FORMAT_CODE_BINARY } else { FORMAT_CODE_TEXT };
+        FieldDescription::new(message::text(field.name().clone()), 0, 0, ty.oid, ty.size, types::modifier(field.data_type()), format)
     };
-    schema.fields().iter().enumerate().map(header).collect()
+    RowDescription::new(schema.fields().iter().enumerate().map(describe).collect())
 }
 
 /// The format of value `i` under the rule of none, one, or one each.
 pub(super) fn is_binary(formats: &[i16], i: usize) -> bool {
     match formats {
         [] => false,
-        [all] => *all == 1,
-        each => each.get(i) == Some(&1),
+        [all] => *all == FORMAT_CODE_BINARY,
+        each => each.get(i) == Some(&FORMAT_CODE_BINARY),
     }
 }
 
@@ -69,12 +79,14 @@ impl Rows {
     }
 
     /// Writes one DataRow.
-    pub fn put(&self, row: usize, out: &mut BytesMut) {
+    ///
+    /// Errors: as [`message::data_row`].
+    pub fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), Error> {
         message::data_row(out, self.columns.len(), |out| {
             for (column, binary) in &self.columns {
                 column.put(row, *binary, out);
             }
-        });
+        })
     }
 
     /// Calls `each` with the text of every value of a row, NULL as `None`; `scratch` is reused.

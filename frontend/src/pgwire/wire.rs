@@ -1,8 +1,11 @@
 //! The two directions of one connection, with bounded buffers.
 
 use super::message::{self, Frame, Framed, Opening};
-use crate::error::Error;
+use crate::error::{Error, sqlstate};
 use bytes::{Buf, BytesMut};
+use pgwire::messages::Message;
+use socket2::{SockRef, TcpKeepalive};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -12,6 +15,9 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 /// Written bytes that are held back until they are sent.
 pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
 
+/// After so long without a byte the system asks whether the client is still there.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// Why reading ended.
 #[derive(Debug)]
 pub(super) enum End {
@@ -19,6 +25,13 @@ pub(super) enum End {
     Gone,
     /// The client does not speak the protocol: say this and close.
     Broken(Error),
+}
+
+/// What cannot be answered ends the connection.
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        End::Broken(error)
+    }
 }
 
 impl From<std::io::Error> for End {
@@ -48,10 +61,17 @@ pub(super) struct Writer {
     pub out: BytesMut,
 }
 
-/// Splits a connection.
-pub(super) fn split(stream: TcpStream) -> (Reader, Writer) {
+/// Sets what a session wants of its socket. One that takes no settings serves as it is.
+pub(super) fn tune(stream: &TcpStream) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);
+    // A client that vanished must not keep one of the places for good.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(QUIET));
+}
+
+/// Splits a connection.
+pub(super) fn split(stream: TcpStream) -> (Reader, Writer) {
+    tune(&stream);
     let (read, write) = stream.into_split();
     (Reader { half: read, input: BytesMut::new() }, Writer { half: write, out: BytesMut::new() })
 }
@@ -121,6 +141,18 @@ impl Reader {
 }
 
 impl Writer {
+    /// Writes one message.
+    ///
+    /// Errors: `54000` for one that is longer than its kind may be; nothing is written then.
+    pub fn put(&mut self, message: &impl Message) -> Result<(), Error> {
+        let start = self.out.len();
+        message.encode(&mut self.out).map_err(|error| {
+            // The crate has written its letter already.
+            self.out.truncate(start);
+            Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("an answer cannot be sent: {error}"))
+        })
+    }
+
     /// Sends all that waits.
     ///
     /// Cancel: safe to drop; what was sent has left the buffer, the rest goes out next time.

@@ -2,6 +2,7 @@
 
 use super::cells::{self, Cell, Columns, Kind};
 use super::scope::Scope;
+use crate::yaml;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::error::Result;
@@ -104,7 +105,7 @@ fn job_versions(scope: &Scope) -> Vec<Vec<Cell>> {
             job.id.as_str().into(),
             job.version.get().into(),
             Cell::At(job.created_at_ms),
-            job.sql.clone().into(),
+            job.sql.as_deref().map(crate::sql::masked).into(),
             shown(&*job.spec),
             job.spec.state.format_version.into(),
         ]
@@ -437,7 +438,7 @@ fn readable(value: Value) -> Value {
                     return text;
                 }
             let mask = |(name, value): (String, Value)| {
-                let value = if is_secret(&name) && !value.is_null() { Value::from("****") } else { readable(value) };
+                let value = if yaml::is_secret(&name) && !value.is_null() { Value::from(yaml::MASK) } else { readable(value) };
                 (name, value)
             };
             Value::Object(fields.into_iter().map(mask).collect())
@@ -445,11 +446,4 @@ fn readable(value: Value) -> Value {
         Value::Array(items) => Value::Array(items.into_iter().map(readable).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
     }
-}
-
-/// Option names whose values are never shown.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let words = ["password", "secret", "token", "credential", "jaas", "ssl.key", "private_key", "access_key", "api_key"];
-    words.iter().any(|word| name.contains(word))
 }

@@ -29,14 +29,16 @@ pub fn masked<T: serde::Serialize>(value: &T) -> Json {
     json
 }
 
-/// Whether a client setting holds a secret.
+/// Whether an option of this name holds a secret; the one list for every place that shows options.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let public = name.ends_with("mechanism") || name.ends_with("location") || name.ends_with(".algorithm");
     !public
-        && ["password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config"]
-            .iter()
-            .any(|word| name.contains(word))
+        && [
+            "password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config", "private_key", "access_key", "api_key",
+        ]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 fn clean(json: &mut Json) {

@@ -1,7 +1,7 @@
 //! The extended protocol: Parse, Bind, Describe, Execute, Close. An error is answered once, then
 //! all is skipped until Sync.
 
-use super::super::message::{self, Bare, Target, Transaction};
+use super::super::message;
 use super::super::rows::{Running, Sent, Stop};
 use super::super::{Answers, local, parameter, value};
 use super::{Session, interruptible};
@@ -10,12 +10,19 @@ use crate::query::types;
 use crate::sql::{Described, Parameter};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
+use pgwire::messages::data::{FORMAT_CODE_BINARY, FORMAT_CODE_TEXT, NoData, ParameterDescription};
+use pgwire::messages::extendedquery::{
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
+};
+use pgwire::messages::response::{EmptyQueryResponse, TransactionStatus};
 use std::sync::Arc;
 
 /// Prepared statements of a session.
 const STATEMENTS_MAX: usize = 2_000;
 /// Portals of a session.
 const PORTALS_MAX: usize = 200;
+/// Parameters of a statement: a message counts them in 16 bits.
+const PARAMETERS_MAX: usize = u16::MAX as usize;
 
 /// A prepared statement.
 pub(super) struct Prepared<S> {
@@ -50,12 +57,18 @@ fn no_portal(name: &str) -> Error {
     Error::new("34000", format!("portal '{name}' does not exist"))
 }
 
+/// The error for a message about neither a statement nor a portal.
+fn no_target(target: u8) -> Error {
+    message::violation(&format!("'{}' is neither a statement nor a portal", char::from(target).escape_default()))
+}
+
 fn fail<T>(error: Error) -> Result<T, Stop> {
     Err(Stop::Failed(error))
 }
 
 impl<E: Answers> Session<E> {
-    pub(super) async fn parse(&mut self, name: String, query: String, oids: Vec<u32>) -> Result<(), Stop> {
+    pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Stop> {
+        let (name, query, oids) = (parse.name.unwrap_or_default(), parse.query, parse.type_oids);
         if name.is_empty() {
             self.statements.remove("");
         } else if self.statements.contains_key(&name) {
@@ -63,7 +76,7 @@ impl<E: Answers> Session<E> {
         } else if self.statements.len() >= STATEMENTS_MAX {
             return fail(Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a session may have {STATEMENTS_MAX} prepared statements")).with_hint("DEALLOCATE some"));
         }
-        let mut statements = self.engine.parse(&query).map_err(Stop::Failed)?;
+        let mut statements = self.engine.parse(&query)?;
         let statement = statements.pop();
         if !statements.is_empty() {
             return fail(Error::new(sqlstate::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement").with_hint("send one statement at a time"));
@@ -79,8 +92,7 @@ impl<E: Answers> Session<E> {
         };
         let oids = described.parameters.iter().enumerate().map(told).collect();
         self.statements.insert(name, Arc::new(Prepared { statement, text: query.into(), described, oids }));
-        message::bare(&mut self.writer.out, Bare::ParseComplete);
-        Ok(())
+        Ok(self.writer.put(&ParseComplete::new())?)
     }
 
     async fn described(&mut self, statement: &E::Statement, hints: &[Option<DataType>]) -> Result<Described, Stop> {
@@ -91,18 +103,20 @@ impl<E: Answers> Session<E> {
         }
         let engine = &self.engine;
         let work = async { engine.describe(statement, hints).await.map_err(Stop::Failed) };
-        interruptible(&mut self.reader, &mut self.control, work).await
+        let described = interruptible(&mut self.reader, &mut self.control, work).await?;
+        if described.parameters.len() > PARAMETERS_MAX {
+            return fail(Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a statement may have {PARAMETERS_MAX} parameters")));
+        }
+        if let Some(columns) = &described.columns {
+            value::check_width(columns)?;
+        }
+        Ok(described)
     }
 
-    pub(super) fn bind(
-        &mut self,
-        portal: String,
-        statement: &str,
-        formats: &[i16],
-        values: &[Option<Bytes>],
-        result_formats: Vec<i16>,
-    ) -> Result<(), Stop> {
-        let Some(prepared) = self.statements.get(statement).cloned() else { return fail(no_statement(statement)) };
+    pub(super) fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
+        let (portal, statement) = (bind.portal_name.unwrap_or_default(), bind.statement_name.unwrap_or_default());
+        let (formats, values, result_formats) = (bind.parameter_format_codes, bind.parameters, bind.result_column_format_codes);
+        let Some(prepared) = self.statements.get(&statement).cloned() else { return fail(no_statement(&statement)) };
         if portal.is_empty() {
             self.portals.remove("");
         } else if self.portals.contains_key(&portal) {
@@ -116,50 +130,52 @@ impl<E: Answers> Session<E> {
             return fail(message::violation(&text));
         }
         let columns = prepared.described.columns.as_ref().map_or(0, |columns| columns.fields().len());
-        check_formats(formats, values.len()).and_then(|()| check_formats(&result_formats, columns)).map_err(Stop::Failed)?;
+        check_formats(&formats, values.len())?;
+        check_formats(&result_formats, columns)?;
         let one = |(i, (bytes, ty)): (usize, (&Option<Bytes>, &DataType))| {
             let oid = prepared.oids.get(i).copied().unwrap_or(0);
-            parameter::decode(i + 1, oid, ty, value::is_binary(formats, i), bytes.as_deref())
+            parameter::decode(i + 1, oid, ty, value::is_binary(&formats, i), bytes.as_deref())
         };
-        let parameters: Result<Vec<Parameter>, Error> = values.iter().zip(wanted).enumerate().map(one).collect();
-        let parameters = parameters.map_err(Stop::Failed)?;
+        let parameters = values.iter().zip(wanted).enumerate().map(one).collect::<Result<Vec<Parameter>, Error>>()?;
         self.portals.insert(portal, Portal { prepared, parameters, formats: result_formats, progress: Progress::Ready });
-        message::bare(&mut self.writer.out, Bare::BindComplete);
-        Ok(())
+        Ok(self.writer.put(&BindComplete::new())?)
     }
 
-    pub(super) fn describe(&mut self, target: Target, name: &str) -> Result<(), Stop> {
-        let (columns, formats): (Option<SchemaRef>, &[i16]) = match target {
-            Target::Statement => {
-                let Some(prepared) = self.statements.get(name) else { return fail(no_statement(name)) };
-                message::parameter_description(&mut self.writer.out, &prepared.oids);
+    pub(super) fn describe(&mut self, describe: Describe) -> Result<(), Stop> {
+        let name = describe.name.unwrap_or_default();
+        let (columns, formats): (Option<SchemaRef>, &[i16]) = match describe.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                let Some(prepared) = self.statements.get(&name) else { return fail(no_statement(&name)) };
+                self.writer.put(&ParameterDescription::new(prepared.oids.clone()))?;
                 (prepared.described.columns.clone(), &[])
             }
-            Target::Portal => {
-                let Some(portal) = self.portals.get(name) else { return fail(no_portal(name)) };
+            TARGET_TYPE_BYTE_PORTAL => {
+                let Some(portal) = self.portals.get(&name) else { return fail(no_portal(&name)) };
                 (portal.prepared.described.columns.clone(), &portal.formats)
             }
+            other => return fail(no_target(other)),
         };
         match columns {
-            Some(columns) => message::row_description(&mut self.writer.out, &value::headers(&columns, formats)),
-            None => message::bare(&mut self.writer.out, Bare::NoData),
+            Some(columns) => self.writer.put(&value::description(&columns, formats))?,
+            None => self.writer.put(&NoData::new())?,
         }
         Ok(())
     }
 
-    pub(super) async fn execute(&mut self, name: String, rows_max: i32) -> Result<(), Stop> {
+    pub(super) async fn execute(&mut self, execute: Execute) -> Result<(), Stop> {
+        let name = execute.name.unwrap_or_default();
         let Some(mut portal) = self.portals.remove(&name) else { return fail(no_portal(&name)) };
-        let limit = u64::try_from(rows_max).unwrap_or(0);
+        let limit = u64::try_from(execute.max_rows).unwrap_or(0);
         let running = match std::mem::replace(&mut portal.progress, Progress::Done) {
             Progress::Suspended(running) => Some(running),
             Progress::Done if portal.prepared.described.columns.is_some() => {
-                message::command_complete(&mut self.writer.out, "SELECT 0");
+                self.complete("SELECT 0")?;
                 None
             }
             Progress::Done => return fail(Error::new(sqlstate::OBJECT_NOT_IN_STATE, format!("portal '{name}' has run already"))),
             Progress::Ready => match &portal.prepared.statement {
                 None => {
-                    message::bare(&mut self.writer.out, Bare::EmptyQuery);
+                    self.writer.put(&EmptyQueryResponse::new())?;
                     None
                 }
                 Some(statement) => self.start(statement, &portal.parameters, portal.formats.clone(), &portal.prepared.text).await?,
@@ -170,19 +186,20 @@ impl<E: Answers> Session<E> {
                 portal.progress = Progress::Suspended(running);
             }
         // COMMIT, ROLLBACK and DISCARD end all portals but their own, which has run.
-        if self.transaction == Transaction::None || self.portals.len() < PORTALS_MAX {
+        if self.transaction == TransactionStatus::Idle || self.portals.len() < PORTALS_MAX {
             self.portals.insert(name, portal);
         }
         Ok(())
     }
 
-    pub(super) fn close(&mut self, target: Target, name: &str) -> Result<(), Stop> {
-        match target {
-            Target::Statement => drop(self.statements.remove(name)),
-            Target::Portal => drop(self.portals.remove(name)),
+    pub(super) fn close(&mut self, close: Close) -> Result<(), Stop> {
+        let name = close.name.unwrap_or_default();
+        match close.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => drop(self.statements.remove(&name)),
+            TARGET_TYPE_BYTE_PORTAL => drop(self.portals.remove(&name)),
+            other => return fail(no_target(other)),
         }
-        message::bare(&mut self.writer.out, Bare::CloseComplete);
-        Ok(())
+        Ok(self.writer.put(&CloseComplete::new())?)
     }
 }
 
@@ -191,7 +208,7 @@ fn check_formats(formats: &[i16], count: usize) -> Result<(), Error> {
     if formats.len() > 1 && formats.len() != count {
         return Err(message::violation(&format!("{} format codes for {count} values", formats.len())));
     }
-    match formats.iter().find(|code| !matches!(code, 0 | 1)) {
+    match formats.iter().find(|code| !matches!(**code, FORMAT_CODE_TEXT | FORMAT_CODE_BINARY)) {
         Some(code) => Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("unsupported format code: {code}"))),
         None => Ok(()),
     }

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// PG-2: prepared statements with parameters, by the client's types and by inferred ones.
 #[tokio::test]
 async fn parameters_are_taken_by_hint_and_by_inference() {
-    let server = Server::with_objects(Canned(vec![rows()])).await;
+    let server = Server::with_rows(vec![rows()]).await;
     let client = server.client().await;
     let one = client.query_one("SELECT i8 FROM per_minute WHERE i4 = $1 AND t = $2", &[&70_000_i32, &"a\tb"]).await.unwrap();
     assert_eq!(one.get::<_, i64>(0), 9_000_000_000);
@@ -37,7 +37,7 @@ async fn parameters_are_taken_by_hint_and_by_inference() {
 /// SQL-8: order, limit, joins and aggregates over result tables.
 #[tokio::test]
 async fn result_tables_take_any_query() {
-    let server = Server::with_objects(Canned(vec![rows(), rows()])).await;
+    let server = Server::with_rows(vec![rows(), rows()]).await;
     let client = server.client().await;
     let top = client.query("SELECT i4 FROM per_minute WHERE i4 IS NOT NULL ORDER BY ts DESC LIMIT 3", &[]).await.unwrap();
     assert_eq!(top.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [70_000, 70_000, -1]);
@@ -188,7 +188,7 @@ async fn a_portal_gives_rows_in_parts() {
 /// PG-2, C61: COPY (SELECT …) TO STDOUT in text and CSV.
 #[tokio::test]
 async fn copy_sends_rows_to_the_client() {
-    let server = Server::with_objects(Canned(vec![rows()])).await;
+    let server = Server::with_rows(vec![rows()]).await;
     let client = server.client().await;
     let copy = |query: &'static str| {
         let client = &client;

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use weir_hub::Hub;
 use weir_hub::hub::{CatalogEntry, CatalogObject, DesiredState, HubOptions, NewJob, OnExists};
 use weir_planner::connector::ConnectorCard;
-use weir_planner::protocol::ReadRequest;
+use weir_planner::protocol::{AgentRequest, HubResponse, ReadRequest};
 
 /// Columns of the result table `per_minute`, one of each type.
 pub(super) const COLUMNS: [(&str, &str); 12] = [
@@ -165,6 +165,21 @@ impl Server {
         };
         let task = tokio::spawn(accept(listener, Double { queries }, shutdown, Limits { connections_max, grace: Duration::from_millis(200) }));
         Server { address, hub, stop: Some(stop), task, _data: data }
+    }
+
+    /// As [`Server::with_objects`], with an agent that has `per_minute` and answers reads of it so.
+    pub async fn with_rows(rows: Vec<RecordBatch>) -> Server {
+        let server = Server::with_objects(Canned(rows)).await;
+        let register = serde_json::from_value(serde_json::json!({
+            "agent": "a", "protocol": weir_planner::protocol::PROTOCOL_VERSION, "boot_id": "boot", "store_id": "disk", "version": "0.1.0",
+            "capabilities": ["job_runtime"], "address": "127.0.0.1:1", "token": null, "running": [],
+        }));
+        let answer = server.hub.agent_call(AgentRequest::Register(register.unwrap())).await;
+        assert!(matches!(answer, HubResponse::Registered(_)), "{answer:?}");
+        let job = weir_planner::id::JobId::new("per_minute").unwrap();
+        let started = server.hub.set_desired(&job, DesiredState::Running, None, false).await.unwrap();
+        assert!(started.agent.is_some(), "{started:?}");
+        server
     }
 
     /// A job `name` that keeps its rows, a source `bids` and a sink `counts`.

@@ -202,6 +202,7 @@ async fn the_start_is_checked() {
         (&b"\x00\x03\x00\x00\0"[..], "28000"),
         (&b"\x00\x03\x00\x00user\0a\0client_encoding\0LATIN1\0\0"[..], "22023"),
         (&b"\x00\x03\x00\x00user"[..], "08P01"),
+        (&b"\x04\xd2\x16\x2e\0\0\0\x01"[..], "08P01"),
     ] {
         let mut raw = Raw::connect(&server).await;
         raw.send(&[&(body.len() as i32 + 4).to_be_bytes(), body].concat()).await;
@@ -215,6 +216,37 @@ async fn the_start_is_checked() {
     assert_eq!(raw.next().await.unwrap(), (b'v', b"\0\0\0\0\0\0\0\x01_pq_.x\0".to_vec()));
     raw.until_ready().await;
     server.stop().await;
+}
+
+/// What the messages of an answer cannot hold is an error, and the session goes on.
+#[tokio::test]
+async fn answers_that_do_not_fit_are_errors() {
+    let server = Server::start().await;
+    let mut raw = Raw::started(&server).await;
+    let wide = format!("SELECT {}\0", vec!["1"; 1_665].join(", "));
+    let renamed = format!("SET application_name = '{}'\0", "x".repeat(40_000));
+    for (query, wanted) in [(&wide, "54011"), (&renamed, "54000")] {
+        raw.send(&frame(b'Q', query.as_bytes())).await;
+        let answer = raw.until_ready().await;
+        assert_eq!((answer.len(), state(&answer[0]).as_str()), (2, wanted));
+    }
+    raw.send(&[frame(b'P', format!("\0{wide}\0\0").as_bytes()), sync()].concat()).await;
+    let answer = raw.until_ready().await;
+    assert_eq!((answer.len(), state(&answer[0]).as_str()), (2, "54011"));
+    raw.send(&frame(b'Q', b"SELECT 1\0")).await;
+    assert_eq!(raw.tags().await, "TDCZ");
+    server.stop().await;
+}
+
+/// A client that vanished is found out, and small answers leave at once.
+#[tokio::test]
+async fn sockets_are_watched() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap());
+    let (_client, accepted) = (client.await.unwrap(), listener.accept().await.unwrap().0);
+    super::super::wire::tune(&accepted);
+    let socket = socket2::SockRef::from(&accepted);
+    assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
 }
 
 /// C59: a cancel with a wrong secret does nothing.

@@ -1,6 +1,6 @@
 //! Every type in text and binary, NULL included. Expected bytes are those that Postgres sends.
 
-use super::double::{COLUMNS, Canned, Server};
+use super::double::{COLUMNS, Server};
 use arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, StringArray,
     TimestampMicrosecondArray, TimestampMillisecondArray,
@@ -59,7 +59,7 @@ pub(super) fn rows() -> RecordBatch {
 /// PG-2: text results for all types.
 #[tokio::test]
 async fn every_type_is_printed_as_postgres_prints_it() {
-    let server = Server::with_objects(Canned(vec![rows()])).await;
+    let server = Server::with_rows(vec![rows()]).await;
     let client = server.client().await;
     let messages = client.simple_query("SELECT * FROM per_minute").await.unwrap();
     let mut printed = Vec::new();
@@ -84,7 +84,7 @@ async fn every_type_is_printed_as_postgres_prints_it() {
 /// PG-2: binary results for all types.
 #[tokio::test]
 async fn every_type_is_sent_in_postgres_binary_form() {
-    let server = Server::with_objects(Canned(vec![rows()])).await;
+    let server = Server::with_rows(vec![rows()]).await;
     let client = server.client().await;
     let found = client.query("SELECT * FROM per_minute", &[]).await.unwrap();
     let types: Vec<Type> = found[0].columns().iter().map(|column| column.type_().clone()).collect();
