@@ -136,9 +136,10 @@ impl Cancels {
     /// Cancels what a session runs now. A wrong secret does nothing, and says nothing.
     fn cancel(&self, request: &CancelRequest) {
         if let Some((known, sender)) = self.0.lock().sessions.get(&request.pid)
-            && known.eq_value(&request.secret_key) {
-                sender.send_modify(|count| *count = count.wrapping_add(1));
-            }
+            && known.eq_value(&request.secret_key)
+        {
+            sender.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 }
 
