@@ -149,10 +149,14 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 /// at the reader's pace, and ends when the stream is dropped.
 ///
 /// Shape: one IPC stream of `request.schema`, rows in the order of their decisions.
-/// Errors: `Corrupt` for a missing file; one that cannot be read ends the stream with an `Err`.
+/// Errors: `Corrupt` for a missing file, and for rows of another data directory; one that cannot be read ends the stream with an `Err`.
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
     match request.target {
         ReadTarget::Results => {}
+    }
+    if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {
+        let message = format!("job {}: its rows are in data directory {wanted}, and this agent runs with {}: bring that one back", request.job, decisions.store_id());
+        return Err(Error::new(Class::Corrupt, message));
     }
     let schema: SchemaRef = Arc::new(request.schema.to_arrow());
     let limit = request.limit;

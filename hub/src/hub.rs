@@ -411,7 +411,7 @@ impl Hub {
     ///
     /// Errors: no such job; the job was never started; its agent is offline, does not answer
     /// within 30 s, or says why it cannot.
-    pub async fn read(&self, request: ReadRequest) -> Result<BoxStream<'static, Result<Bytes>>> {
+    pub async fn read(&self, mut request: ReadRequest) -> Result<BoxStream<'static, Result<Bytes>>> {
         let info = self.job(&request.job)?;
         let Some(agent) = info.agent.clone() else {
             return Err(Error::Unavailable(format!("job '{}' has not run yet, so there is nothing to read", info.id)));
@@ -424,6 +424,8 @@ impl Hub {
             (Some(found), _) if found.state == "online" => {}
             (Some(_) | None, _) => return Err(Error::Unavailable(format!("agent '{agent}', which holds job '{}', is offline", info.id))),
         }
+        // The agent may be replaced before it takes the question: then it is the agent that refuses.
+        request.store_id.clone_from(&info.store_id);
         let mut closing = self.inner.closing.subscribe();
         tokio::select! {
             answer = self.inner.reads.ask(agent, request, self.inner.clock.clone()) => answer,

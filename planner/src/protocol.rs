@@ -357,6 +357,9 @@ pub struct ReadRequest {
     pub schema: Schema,
     /// Stop after so many rows.
     pub limit: Option<u64>,
+    /// The data directory that has the job's rows, filled in by the hub: an agent that runs with another one refuses.
+    #[serde(default)]
+    pub store_id: Option<String>,
 }
 
 /// What is read.

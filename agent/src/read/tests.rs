@@ -31,7 +31,7 @@ fn schema() -> Schema {
 }
 
 fn request(limit: Option<u64>) -> ReadRequest {
-    ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: schema(), limit }
+    ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: schema(), limit, store_id: None }
 }
 
 impl Stored {
@@ -149,6 +149,18 @@ async fn damage_is_an_error_and_never_a_shorter_answer() {
         last = Some(next);
     }
     assert!(last.unwrap().unwrap_err().contains("n Int64"));
+}
+
+/// C51: a question that waited while the agent's data directory was swapped gets no empty answer.
+#[tokio::test]
+async fn rows_of_another_data_directory_are_refused() {
+    let mut stored = Stored::new();
+    let files = vec![stored.write("a", &[1])];
+    stored.decide(files, 100);
+    let ask = |store_id: &str| ReadRequest { store_id: Some(store_id.to_owned()), ..request(None) };
+    assert!(read(stored.decisions.clone(), stored.dirs.clone(), ask(stored.decisions.store_id())).await.is_ok());
+    let refused = read(stored.decisions.clone(), stored.dirs.clone(), ask("another")).await.err().unwrap();
+    assert!(refused.message.contains("data directory another"), "{}", refused.message);
 }
 
 /// A reader that goes away ends the answer: dropping the stream frees its thread at the next chunk.

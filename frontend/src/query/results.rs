@@ -80,7 +80,7 @@ impl PartitionStream for ResultTable {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let table = self.clone();
         let request =
-            ReadRequest { id: 0, job: self.job.clone(), target: ReadTarget::Results, schema: self.schema.clone(), limit: self.limit };
+            ReadRequest { id: 0, job: self.job.clone(), target: ReadTarget::Results, schema: self.schema.clone(), limit: self.limit, store_id: None };
         let columns = Arc::clone(&self.columns);
         let batches = futures::stream::once(async move {
             let job = table.job.clone();

@@ -5,6 +5,7 @@ use super::tree;
 use crate::error::{Error as SqlError, sqlstate};
 use crate::options::fit::{Fit, Path};
 use crate::options::shape::{Field, Kind, Object};
+use crate::query::from_datafusion;
 use crate::sql::{Engine, Outcome, parse};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, SchemaRef};
@@ -44,7 +45,7 @@ pub(super) async fn run(State(engine): State<Engine>, headers: HeaderMap, body: 
                 columns = described(&schema);
                 rows.clear();
                 while let Some(batch) = stream.next().await {
-                    let batch = batch.map_err(|error| failed(SqlError::new(sqlstate::INTERNAL_ERROR, error.to_string())))?;
+                    let batch = batch.map_err(|error| failed(from_datafusion(&error, text)))?;
                     rows.extend(rows_of(&batch, ROWS_MAX - rows.len()).map_err(failed)?);
                     if rows.len() >= ROWS_MAX {
                         notices.push(format!("the answer is cut after {ROWS_MAX} rows; use LIMIT, or read it over Postgres wire"));

@@ -326,6 +326,9 @@ async fn statements() {
         wrong.body
     );
     assert_eq!(door.post("/sql", "application/json", "{}").await.json()["path"], json!("sql"));
+    // One that shows only while rows come, with the same code as over Postgres wire.
+    let late = door.post("/sql", "application/json", r#"{"sql": "SELECT 10 / n FROM (VALUES (1), (0)) AS t(n)"}"#).await;
+    assert_eq!((late.status, &late.json()["code"]), (422, &json!("22012")), "{}", late.body);
 }
 
 /// JOB-3: a job made by SQL is shown with its statement and spec, and the same spec comes in by REST.

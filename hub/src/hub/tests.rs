@@ -326,7 +326,7 @@ async fn a_failing_job_is_tried_again() {
 #[tokio::test]
 async fn a_read_is_relayed() {
     let rig = Rig::new().await;
-    let question = || ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: Some(3) };
+    let question = || ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: Some(3), store_id: None };
     let reason = |result: Result<BoxStream<'static, Result<Bytes>>>| result.err().unwrap().to_string();
     assert_eq!(reason(rig.hub.read(question()).await), "job 'j' does not exist");
     rig.hub.create_job(new_job("j", DesiredState::Running)).await.unwrap();
@@ -336,7 +336,7 @@ async fn a_read_is_relayed() {
     let agent_side = async {
         let next = NextRead { session: fake.session.clone(), wait_ms: 30_000 };
         let HubResponse::Read(Some(asked)) = rig.hub.agent_call(AgentRequest::NextRead(next)).await else { panic!("a read") };
-        assert_eq!((asked.job.clone(), asked.limit), (job("j"), Some(3)));
+        assert_eq!((asked.job.clone(), asked.limit, asked.store_id.as_deref()), (job("j"), Some(3), Some("disk")));
         let body = futures::stream::iter(["some ", "bytes"]).map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
         rig.hub.read_answer(&fake.session, asked.id, Ok(body.boxed())).await.unwrap();
         assert!(matches!(rig.hub.read_answer("another", asked.id, Err(String::new())).await, Err(Error::Conflict(_))));
@@ -376,9 +376,11 @@ async fn another_data_directory_is_not_read() {
     rig.hub.create_job(new_job("j", DesiredState::Running)).await.unwrap();
     fake.run(1).await;
     fake.report(1, AttemptState::Finished).await;
+    rig.clock.advance(LEASE + Duration::from_secs(5));
+    rig.hub.seen(|view| view.agents.values().any(|agent| agent.state == "offline").then_some(())).await.unwrap();
     let swapped = register("a", "later", "another disk", &[]);
     assert!(matches!(rig.hub.agent_call(AgentRequest::Register(swapped)).await, HubResponse::Registered(_)));
-    let question = ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None };
+    let question = ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None, store_id: None };
     let refused = rig.hub.read(question).await.err().unwrap().to_string();
     assert!(refused.contains("data directory 'disk'") && refused.contains("'another disk'"), "{refused}");
 }
