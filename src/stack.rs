@@ -85,6 +85,7 @@ impl Embedded {
         })
         .await?;
         let session = tokio::spawn(weir_agent::session::run(agent.clone(), Arc::new(InProcess(hub.clone()))));
+        online(&hub).await;
         let engine = engine(&hub)?;
         Ok(Embedded { hub, engine, agent, session })
     }
@@ -93,6 +94,21 @@ impl Embedded {
     pub async fn close(self) {
         close_agent(&self.agent, self.session).await;
         self.hub.close().await;
+    }
+}
+
+/// Waits until the embedded agent has registered, so that a process that says `ready` can run a
+/// job at once. Bounded: a hub that does not take its own agent shows that in its logs.
+async fn online(hub: &Hub) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const PACE: Duration = Duration::from_millis(2);
+    let registered = async {
+        while !hub.agents().iter().any(|agent| agent.state == "online") {
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, registered).await.is_err() {
+        tracing::warn!("the embedded agent has not registered yet");
     }
 }
 
