@@ -35,11 +35,15 @@ const RESULTS: TableDefinition<&str, &[u8]> = TableDefinition::new("results");
 /// Version of tables and records.
 const STORE_VERSION: u32 = 1;
 
+/// How the file is opened, the first time and after a failed write.
+type Opener = Box<dyn Fn(&Path) -> Result<Database, Error> + Send + Sync>;
+
 /// The file, shared by the committer and readers. `None` once it is closed, and while it could not
 /// be opened again after a failed write: redb refuses everything after one, so the committer opens
 /// it anew.
 struct Store {
     path: PathBuf,
+    open: Opener,
     db: RwLock<Option<Database>>,
 }
 
@@ -138,12 +142,17 @@ impl Decisions {
     /// Errors: `User` when another process has it open, `Corrupt` when it does not verify or is gone
     /// while state of jobs is there, `Retry` for I/O.
     pub fn open(data_dir: &Path) -> Result<Decisions, Error> {
+        Decisions::open_by(data_dir, Box::new(open_database))
+    }
+
+    /// Like [`Decisions::open`], over whatever `open` gives.
+    fn open_by(data_dir: &Path, open: Opener) -> Result<Decisions, Error> {
         let io = |e| Error::because(Class::Retry, format!("data directory {}", data_dir.display()), e);
         let jobs = data_dir.join("jobs");
         std::fs::create_dir_all(&jobs).map_err(io)?;
         let path = data_dir.join("agent.redb");
-        let db = open_database(&path)?;
-        let store = Arc::new(Store { path, db: RwLock::new(Some(db)) });
+        let db = open(&path)?;
+        let store = Arc::new(Store { path, open, db: RwLock::new(Some(db)) });
         let store_id = store.prepare(&jobs)?;
         let committer = Committer::start(store.clone(), store_id.clone())?;
         Ok(Decisions { store, store_id, committer: Arc::new(committer) })
@@ -216,5 +225,10 @@ impl Decisions {
     }
 }
 
+#[cfg(test)]
+pub use retain::SMALL_FILES_MAX;
+
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The committer thread: takes what is asked, puts all of it that waits into one transaction.
 
 use super::retain::{Replacement, Retention, apply, replace};
-use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionRecord, Store, decode, encode, open_database, storage};
+use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionRecord, Store, decode, encode, storage};
 use crate::error::Error;
 use parking_lot::Mutex;
 use redb::{Durability, ReadableTable, WriteTransaction};
@@ -152,7 +152,7 @@ fn commit(store: &Store, store_id: &str, group: Vec<Request>) {
     let outcome = (|| {
         let mut guard = store.db.write();
         if guard.is_none() {
-            *guard = Some(open_database(&store.path)?);
+            *guard = Some((store.open)(&store.path)?);
         }
         drop(guard);
         let guard = store.db.read();
@@ -175,7 +175,7 @@ fn commit(store: &Store, store_id: &str, group: Vec<Request>) {
         // After a failed write redb answers nothing more; a fresh handle reads what is durable.
         let mut guard = store.db.write();
         *guard = None;
-        match open_database(&store.path) {
+        match (store.open)(&store.path) {
             Ok(db) => *guard = Some(db),
             Err(error) => tracing::error!(error = %error.to_failure().message, "decision store could not be opened again"),
         }

@@ -10,7 +10,7 @@ use weir_planner::error::Class;
 use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use weir_planner::protocol::Restore;
 
-fn job() -> JobId {
+pub fn job() -> JobId {
     JobId::new("j").unwrap()
 }
 
@@ -18,12 +18,12 @@ fn task(name: &str) -> TaskId {
     TaskId { operator: OperatorId::new(name).unwrap(), subtask: 0 }
 }
 
-fn attempt(number: u64) -> JobRecord {
+pub fn attempt(number: u64) -> JobRecord {
     let tasks = vec![task("src"), task("win")];
     JobRecord { attempt: Attempt::new(number), version: JobVersion::new(1), regions: vec![tasks.clone()], tasks, max_parallelism: 128 }
 }
 
-fn record(attempt: u64, sequence: u64) -> RegionRecord {
+pub fn record(attempt: u64, sequence: u64) -> RegionRecord {
     let position = SplitPosition { split: "t/0".to_owned(), position: Position::Offset(sequence as i64), time_max_ms: Some(-1), ended: false };
     let mut record = RegionRecord::empty(EpochId { attempt: Attempt::new(attempt), sequence });
     record.move_positions(&task("src").operator, &[position]);
@@ -33,11 +33,11 @@ fn record(attempt: u64, sequence: u64) -> RegionRecord {
     record
 }
 
-fn file(name: &str, rows: u64) -> ResultFile {
+pub fn file(name: &str, rows: u64) -> ResultFile {
     ResultFile { name: name.to_owned(), rows, bytes: rows * 10, written_at_ms: 0 }
 }
 
-fn decision(attempt: u64, sequence: u64, results: Vec<ResultFile>) -> Decision {
+pub fn decision(attempt: u64, sequence: u64, results: Vec<ResultFile>) -> Decision {
     Decision {
         job: job(),
         attempt: Attempt::new(attempt),
@@ -49,7 +49,7 @@ fn decision(attempt: u64, sequence: u64, results: Vec<ResultFile>) -> Decision {
     }
 }
 
-fn local(store: &Decisions, must_exist: bool) -> Restore {
+pub fn local(store: &Decisions, must_exist: bool) -> Restore {
     Restore::Local { store_id: store.store_id().to_owned(), must_exist }
 }
 
