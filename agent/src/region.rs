@@ -4,6 +4,8 @@
 //! the number of the round: a round that is given up gives up its number only. Reports come only
 //! while a barrier is under way, so at a decision `next` is exactly the cut.
 
+mod compact;
+
 use crate::decision::{Decided, Decision, RegionRecord, Replacement, Retention};
 use crate::error::Error;
 use crate::runner::Context;
@@ -23,9 +25,6 @@ use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Action, Decider, Event};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, ChainId, EpochId, JobId, OperatorId, RegionId, TaskId};
-
-/// More segments of a task than this are merged (CKP-3).
-const SEGMENTS_MAX: usize = 8;
 
 /// Blocking work under way for the regions of one attempt; owned and awaited by its coordinator.
 pub type Works = FuturesUnordered<BoxFuture<'static, Work>>;
@@ -338,8 +337,8 @@ impl Region {
         if self.merging || !self.merged.is_empty() {
             return;
         }
-        let Some(task) = self.next.segments.iter().find(|t| t.segments.len() > SEGMENTS_MAX) else { return };
-        let old = task.segments[merge_start(&task.segments)..].to_vec();
+        let due = self.next.segments.iter().find_map(|t| compact::newest_to_merge(&t.segments).map(|old| (t, old.to_vec())));
+        let Some((task, old)) = due else { return };
         let (task, region) = (task.task.clone(), self.index);
         let (dir, permits, merge) = (shared.dirs.state.clone(), shared.context.snapshots.clone(), shared.context.merge);
         self.merging = true;
@@ -355,22 +354,6 @@ impl Region {
             Work::Merged { region, task, old, result: result.await }
         }));
     }
-}
-
-/// From where to merge, so that a byte is rewritten a few times only: backwards from the newest as
-/// long as the older one is not more than what is merged already; but at least so many that no
-/// more than the allowed number stays.
-fn merge_start(segments: &[SegmentRef]) -> usize {
-    let (mut start, mut bytes) = (segments.len(), 0u64);
-    while let Some(older) = start.checked_sub(1).and_then(|at| segments.get(at)) {
-        let must = segments.len() - start < 2 || start >= SEGMENTS_MAX;
-        if !must && older.bytes > bytes {
-            break;
-        }
-        bytes = bytes.saturating_add(older.bytes);
-        start -= 1;
-    }
-    start
 }
 
 fn names(record: &RegionRecord) -> BTreeSet<String> {
@@ -446,43 +429,5 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error>
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(join) => Err(Error::because(Class::Bug, "blocking work panicked", join)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{SEGMENTS_MAX, merge_start};
-    use crate::segment::SegmentRef;
-
-    fn sizes(bytes: &[u64]) -> Vec<SegmentRef> {
-        bytes.iter().map(|&bytes| SegmentRef { name: String::new(), bytes, rows: 1 }).collect()
-    }
-
-    /// CKP-3: at most eight segments stay, and a large old one is left alone as long as it can be.
-    #[test]
-    fn merging_leaves_at_most_eight_and_spares_large_old_segments() {
-        assert_eq!(merge_start(&sizes(&[1_000, 900, 10, 10, 10, 10, 10, 10, 10])), 2);
-        assert_eq!(merge_start(&sizes(&[512, 256, 128, 64, 32, 16, 8, 4, 1])), 7);
-        let twenty = sizes(&(0..20).map(|i| 1u64 << (40 - 2 * i)).collect::<Vec<_>>());
-        let start = merge_start(&twenty);
-        assert!(start < SEGMENTS_MAX, "{start}");
-    }
-
-    /// Rewriting grows with the logarithm of the state, not with the number of epochs.
-    #[test]
-    fn a_byte_is_rewritten_a_few_times_only() {
-        let (mut segments, mut rewritten) = (Vec::new(), 0u64);
-        for _ in 0..1_000 {
-            segments.extend(sizes(&[100]));
-            if segments.len() > SEGMENTS_MAX {
-                let start = merge_start(&segments);
-                let bytes: u64 = segments[start..].iter().map(|s| s.bytes).sum();
-                rewritten += bytes;
-                segments.truncate(start);
-                segments.extend(sizes(&[bytes]));
-            }
-        }
-        assert!(segments.len() <= SEGMENTS_MAX);
-        assert!(rewritten <= 4 * 100 * 1_000, "{rewritten} bytes rewritten for 100000 written");
     }
 }
