@@ -61,8 +61,10 @@ pub fn replace(files: &mut Vec<ResultFile>, replacement: &Replacement) -> bool {
     }
 }
 
-/// The oldest run of at least two small neighbours that should become one file, when there are too
-/// many small ones. Only whole files go, so a merged one holds an eighth of the retention at most.
+/// The newest run of at least two small neighbours that should become one file, when there are too
+/// many small ones. The newest, because the oldest go meanwhile, and a run of which one is gone was
+/// merged for nothing. Only whole files go, so a merged one holds an eighth of the retention at
+/// most. No decision waits for a merge: while one is under way more stay.
 pub fn merge_candidates(files: &[ResultFile], retention: Retention) -> Option<&[ResultFile]> {
     let rows_max = retention.rows / 8;
     // Half full is full: else a file would be rewritten for every row that is added to it.
@@ -70,19 +72,19 @@ pub fn merge_candidates(files: &[ResultFile], retention: Retention) -> Option<&[
     if files.iter().filter(|f| small(f)).count() <= SMALL_FILES_MAX {
         return None;
     }
-    let mut start = 0;
-    while start < files.len() {
+    let mut end = files.len();
+    while end > 0 {
         let (mut bytes, mut rows) = (0u64, 0u64);
         let take = |f: &&ResultFile| {
             bytes = bytes.saturating_add(f.bytes);
             rows = rows.saturating_add(f.rows);
             small(f) && bytes <= MERGED_BYTES_MAX && rows <= rows_max
         };
-        let run = files[start..].iter().take_while(take).count();
+        let run = files[..end].iter().rev().take_while(take).count();
         if run >= 2 {
-            return Some(&files[start..start + run]);
+            return Some(&files[end - run..end]);
         }
-        start += run.max(1);
+        end -= run.max(1);
     }
     None
 }
@@ -139,5 +141,32 @@ mod tests {
         assert_eq!(merge_candidates(&files, keep(15)), None);
         let run = merge_candidates(&files, keep(8_000)).unwrap();
         assert_eq!((run.len(), run[0].name.as_str(), run[63].name.as_str()), (64, "1", "64"));
+    }
+
+    /// However long a merge takes beside the epochs, it was not for nothing: small files stay few.
+    #[test]
+    fn slow_merges_keep_up_with_retention() {
+        for (retention_rows, epochs_a_merge) in [(100, 1), (100, 20), (400, 60), (10_000, 60)] {
+            let retention = Retention { rows: retention_rows, ms: None };
+            let (mut files, mut under_way, mut merges) = (Vec::new(), None, 0);
+            for epoch in 0..3_000 {
+                files.push(file(&epoch.to_string(), 1, 10, 0));
+                if let Some((_, replacement)) = under_way.take_if(|(due, _)| *due == epoch) {
+                    assert!(replace(&mut files, &replacement), "epoch {epoch}: merged for nothing");
+                    merges += 1;
+                }
+                apply(&mut files, retention, 0);
+                if under_way.is_none() && let Some(run) = merge_candidates(&files, retention) {
+                    let new = file(&format!("m{epoch}"), run.iter().map(|f| f.rows).sum(), run.iter().map(|f| f.bytes).sum(), 0);
+                    let old = run.iter().map(|f| f.name.clone()).collect();
+                    under_way = Some((epoch + epochs_a_merge, Replacement { old, new }));
+                }
+                let small = files.iter().filter(|f| f.rows <= retention_rows / 16).count();
+                // One more starts a merge; a run that an eighth of the retention bounds may leave some.
+                let most = 65 + 2 * epochs_a_merge as usize;
+                assert!(small <= most.min(retention_rows as usize), "{small} small files, {retention:?}, {epochs_a_merge} epochs a merge");
+            }
+            assert!(merges > 10, "{merges} merges");
+        }
     }
 }
