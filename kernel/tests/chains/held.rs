@@ -68,7 +68,8 @@ fn a_tiny_bound_changes_no_answer() {
     for seed in 0..10 {
         let mut rng = Rng(900 + seed);
         let rows = random_rows(&mut rng, 400);
-        let shape = Shape { sources: 1 + rng.below(3) as u32, windows: 1 + rng.below(3) as u32, size_ms: 100, bound_ms: 60, ..Shape::default() };
+        let shape =
+            Shape { sources: 1 + rng.below(3) as u32, windows: 1 + rng.below(3) as u32, size_ms: 100, bound_ms: 60, ..Shape::default() };
         let pace = Pace { batch_max: 1 + rng.below(9), sink_slow: 1 + rng.below(3) };
         let mut world = bounded(&shape, &Feed::of(&rows, true), pace, 1 + rng.below(40));
         let mut rounds = 0;
