@@ -45,6 +45,8 @@ pub struct AgentOptions {
 struct Inner {
     options: AgentOptions,
     boot_id: String,
+    /// The highest attempt of any job when the directory was opened.
+    last_attempt: AttemptId,
     context: Arc<Context>,
     jobs: Mutex<BTreeMap<JobId, Job>>,
     closing: watch::Sender<bool>,
@@ -87,7 +89,12 @@ impl Agent {
     /// barriers (EPO-6).
     pub async fn open_bounded(options: AgentOptions, connectors: Arc<dyn Connectors>, open_epoch_bytes: u64) -> Result<Agent, Error> {
         let data_dir = options.data_dir.clone();
-        let decisions = blocking(move || Decisions::open(&data_dir)).await?;
+        let (decisions, last_attempt) = blocking(move || {
+            let decisions = Decisions::open(&data_dir)?;
+            let last = decisions.last_attempt()?;
+            Ok((decisions, last))
+        })
+        .await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let shards = Shards::start(options.shards.unwrap_or_else(cores), &clock)?;
@@ -105,6 +112,7 @@ impl Agent {
         let inner = Inner {
             options,
             boot_id: uuid::Uuid::new_v4().to_string(),
+            last_attempt,
             context: Arc::new(context),
             jobs: Mutex::default(),
             closing: watch::Sender::new(false),
@@ -257,6 +265,7 @@ impl Agent {
     pub fn registration(&self) -> Register {
         let options = &self.inner.options;
         let held = |a: &Arc<Attempt>| RunningAttempt { job: a.job.clone(), attempt: a.id };
+        let attempts = self.attempts();
         Register {
             agent: options.agent.clone(),
             protocol: PROTOCOL_VERSION,
@@ -266,7 +275,8 @@ impl Agent {
             capabilities: vec!["job_runtime".to_owned(), "state_backend".to_owned()],
             address: options.address.clone(),
             token: options.token.clone(),
-            running: self.attempts().iter().map(held).collect(),
+            running: attempts.iter().map(held).collect(),
+            last_attempt: attempts.iter().map(|a| a.id).fold(self.inner.last_attempt, AttemptId::max),
         }
     }
 

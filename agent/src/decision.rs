@@ -201,6 +201,19 @@ impl Decisions {
         })
     }
 
+    /// The highest attempt of any job.
+    pub fn last_attempt(&self) -> Result<Attempt, Error> {
+        self.store.read(|tx| {
+            let table = tx.open_table(JOBS).map_err(|e: TableError| storage(&self.store.path, e))?;
+            let mut last = Attempt::default();
+            for entry in table.iter().map_err(|e| storage(&self.store.path, e))? {
+                let (_, value) = entry.map_err(|e| storage(&self.store.path, e))?;
+                last = last.max(decode::<JobRecord>(value.value(), "job")?.attempt);
+            }
+            Ok(last)
+        })
+    }
+
     /// The decided cut of every region of a job that has one.
     pub fn regions(&self, job: &JobId) -> Result<BTreeMap<RegionId, RegionRecord>, Error> {
         self.store.read(|tx| {

@@ -30,6 +30,11 @@ impl World {
             Err(refusal) => return HubResponse::Refused(refusal),
         };
         let agent = &request.agent;
+        if known.as_ref().is_none_or(|known| known.store_id != request.store_id) {
+            // Attempts of another hub, or of this one before its store was lost: what is granted below them
+            // would be refused as stale.
+            self.raise_floor(request.last_attempt);
+        }
         self.outbox.release(agent);
         if self.fleet.get(agent).map(|member| &member.agent) != known.as_ref() {
             self.changes.agents.insert(agent.clone());
@@ -283,11 +288,20 @@ impl World {
             // What the job left behind elsewhere must never be taken for its state.
             self.send(old.agent.clone(), id.clone(), old.attempt, Order::Forget);
         }
+        let floor = self.counters.attempt_floor;
         let Some(job) = self.job_mut(id) else { return };
+        let never_ran = held.is_none();
+        if never_ran {
+            job.intent.attempt = job.intent.attempt.max(floor);
+        }
         let has_cut = !job.intent.fresh && held.is_some_and(|held| held.has_cut);
         let effects = job.intent.grant(agent.as_str());
         let attempt = job.intent.attempt;
-        let restore = if job.intent.fresh { Restore::Fresh } else { Restore::Local { store_id: store_id.clone(), must_exist: has_cut } };
+        let restore = match (job.intent.fresh, never_ran) {
+            (true, _) => Restore::Fresh,
+            (false, true) => Restore::New,
+            (false, false) => Restore::Local { store_id: store_id.clone(), must_exist: has_cut },
+        };
         job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut });
         job.observation = None;
         self.send(agent, id.clone(), attempt, Order::Start { restore });

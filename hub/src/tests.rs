@@ -86,6 +86,7 @@ pub fn register(name: &str, boot: &str, store: &str, running: &[(&str, u64)]) ->
         address: "127.0.0.1:1".to_owned(),
         token: None,
         running: running.iter().map(held).collect(),
+        last_attempt: Attempt::default(),
     }
 }
 

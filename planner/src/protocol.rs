@@ -75,6 +75,10 @@ pub struct Register {
     pub token: Option<String>,
     /// Attempts that run right now (empty after a process start).
     pub running: Vec<RunningAttempt>,
+    /// The highest attempt of any job in the data directory: a hub that has never seen it, such as
+    /// one whose own store was lost, grants higher ones.
+    #[serde(default)]
+    pub last_attempt: Attempt,
 }
 
 /// A job attempt that an agent holds.
@@ -163,6 +167,9 @@ pub struct Start {
 pub enum Restore {
     /// From nothing; local cuts of the job are deleted first.
     Fresh,
+    /// From nothing, since the job never ran. What the store knows of an earlier job of that name, which
+    /// this hub does not know, is neither taken for its state nor deleted: the start is refused.
+    New,
     /// From the newest decided cut in the store with this id (`horizon: local`). With
     /// `must_exist`, a store without a cut refuses instead of starting empty (C51).
     Local {

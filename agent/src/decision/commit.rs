@@ -239,6 +239,13 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
             clear(write, path, id)?;
             opened = Opened::default();
         }
+        Restore::New if before.as_ref().is_some_and(|b| b.attempt != job.attempt) => {
+            let message = format!(
+                "job {id}: this agent's data directory (store {store_id}) holds an earlier job of that name, which the hub does not know; give the job another name, or start it fresh to give up the earlier one's state and results"
+            );
+            return Err(Error::new(Class::User, message));
+        }
+        Restore::New => {}
         Restore::Local { store_id: wanted, .. } if wanted != store_id => {
             let message = format!(
                 "job {id}: its cut is in store {wanted}, but this agent's data directory is store {store_id}; start the agent on the data directory with that store, or start the job fresh"

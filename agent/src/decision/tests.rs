@@ -275,3 +275,20 @@ fn a_damaged_store_is_refused_or_whole() {
     }
     assert!(refused > 6, "{refused}");
 }
+
+/// C51: a job that never ran neither takes over nor deletes what an unknown namesake left; fresh gives it up.
+#[test]
+fn a_new_job_does_not_take_over_a_namesake() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    assert_eq!(store.last_attempt().unwrap(), Attempt::default());
+    assert_eq!(store.open_attempt(attempt(3), &job(), Restore::New).unwrap().regions, BTreeMap::new());
+    store.decide(decision(3, 1, vec![file("a", 1)])).unwrap();
+    // The same start told twice goes on where it was.
+    assert_eq!(store.open_attempt(attempt(3), &job(), Restore::New).unwrap().regions.len(), 1);
+    assert_eq!(store.last_attempt().unwrap(), Attempt::new(3));
+    let refused = store.open_attempt(attempt(4), &job(), Restore::New).unwrap_err();
+    assert!(refused.class == Class::User && refused.message.contains("an earlier job of that name"), "{}", refused.message);
+    assert_eq!((store.regions(&job()).unwrap().len(), store.results(&job()).unwrap().len()), (1, 1));
+    assert!(store.open_attempt(attempt(5), &job(), Restore::Fresh).unwrap().regions.is_empty());
+}

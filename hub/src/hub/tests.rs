@@ -120,7 +120,7 @@ async fn a_job_lives_and_ends() {
     let command = fake.run(1).await;
     let Action::Start(start) = &command.action else { panic!("a start") };
     assert_eq!(start.plan, *info.plan);
-    assert_eq!(start.restore, Restore::Local { store_id: "disk".to_owned(), must_exist: false });
+    assert_eq!(start.restore, Restore::New);
     let info = rig.hub.wait(&job("j"), WaitFor::Running, LONG).await.unwrap();
     assert_eq!((info.state, info.started_at_ms), (JobState::Running, Some(ManualClock::WALL_START_MS)));
     assert_eq!(info.observation.as_ref().unwrap().attempt, attempt(1));
@@ -383,6 +383,21 @@ async fn another_data_directory_is_not_read() {
     let question = ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None, store_id: None };
     let refused = rig.hub.read(question).await.err().unwrap().to_string();
     assert!(refused.contains("data directory 'disk'") && refused.contains("'another disk'"), "{refused}");
+}
+
+/// HUB-2, C51: to a hub whose store was lost, an agent tells how far attempts have gone. A job made
+/// anew begins above them, and does not take a lost namesake's state for its own.
+#[tokio::test]
+async fn a_hub_without_memory_begins_above_what_agents_know() {
+    let rig = Rig::new().await;
+    let mut arrival = register("a", "boot", "disk", &[]);
+    arrival.last_attempt = attempt(7);
+    let HubResponse::Registered(done) = rig.hub.agent_call(AgentRequest::Register(arrival)).await else { panic!("registered") };
+    let mut fake = Fake { hub: rig.hub.clone(), session: done.session, sequence: 0 };
+    rig.hub.create_job(new_job("j", DesiredState::Running)).await.unwrap();
+    let command = fake.run(8).await;
+    let Action::Start(start) = &command.action else { panic!("a start") };
+    assert_eq!(start.restore, Restore::New);
 }
 
 /// JOB-8: a job with faults is refused before anything is stored, with every fault.

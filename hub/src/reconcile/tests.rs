@@ -23,6 +23,7 @@ fn orders(world: &mut World, session: &str, now: Now) -> Vec<String> {
         Action::Start(start) => {
             let restore = match &start.restore {
                 Restore::Fresh => "fresh".to_owned(),
+                Restore::New => "new".to_owned(),
                 Restore::Local { store_id, must_exist } => format!("local {store_id}{}", if *must_exist { " must exist" } else { "" }),
             };
             format!("start {} {restore}", start.attempt)
@@ -56,7 +57,7 @@ fn said(world: &World, id: &str) -> String {
 fn running() -> World {
     let mut world = world();
     create(&mut world, "j", at(0));
-    assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[]), "s", at(0)), ["start 1 local disk"]);
+    assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[]), "s", at(0)), ["start 1 new"]);
     see(&mut world, "s", 1, vec![observation("j", 1, AttemptState::Running)], at(0));
     assert_eq!(state(&world, "j"), (JobState::Running, 1));
     world
@@ -72,7 +73,7 @@ fn a_job_waits_for_an_agent_and_says_so() {
     let events = world.events[&job("j")].items.len();
     world.settle(at(1));
     assert_eq!(world.events[&job("j")].items.len(), events, "a reason is told once");
-    assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[]), "s", at(2)), ["start 1 local disk"]);
+    assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[]), "s", at(2)), ["start 1 new"]);
     assert_eq!(said(&world, "j"), "");
 }
 
@@ -351,5 +352,5 @@ fn the_roomiest_agent_takes_the_job() {
         world.report(&first, at(0));
     }
     create(&mut world, "j", at(0));
-    assert_eq!(orders(&mut world, "b", at(0)), ["start 1 local b"]);
+    assert_eq!(orders(&mut world, "b", at(0)), ["start 1 new"]);
 }
