@@ -12,7 +12,7 @@ use datafusion::execution::SessionStateDefaults;
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::expr::{Case, Cast, InList, Like, ScalarFunction, TryCast};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{BinaryExpr, Expr as Logical, ExprSchemable, Operator, ScalarUDF};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinary;
@@ -75,7 +75,8 @@ impl Evaluator {
         let logical = logical(expr, &schema).map_err(fault)?;
         let text = logical.to_string();
         let context = SimplifyContext::builder().with_schema(Arc::new(schema.clone())).build();
-        let coerced = ExprSimplifier::new(context).coerce(logical, &schema).map_err(fault)?;
+        let coerced = ExprSimplifier::new(context.clone()).coerce(logical, &schema).map_err(fault)?;
+        let coerced = rewritten(coerced, &context).map_err(fault)?;
         let hidden = coerced.column_refs().iter().any(|column| column.name == META_TIMESTAMP || column.name == NOW);
         let physical = create_physical_expr(&coerced, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(fault)?;
         let expr = checked(physical).map_err(fault)?;
@@ -152,6 +153,19 @@ fn extended(input: &Schema) -> ArrowSchema {
     let mut fields = input.to_arrow().fields().iter().cloned().collect::<Vec<_>>();
     fields.extend(hidden_fields().map(Arc::new));
     ArrowSchema::new(fields)
+}
+
+/// Function calls as their functions rewrite them. Some (`coalesce`, `nvl`, `nvl2`, `arrow_cast`) exist only as their
+/// rewrite and refuse to run themselves. Nothing else is simplified: folding would move errors out of untaken branches.
+fn rewritten(expr: Logical, context: &SimplifyContext) -> Result<Logical, DataFusionError> {
+    let rewrite = |node: Logical| match node {
+        Logical::ScalarFunction(ScalarFunction { func, args }) => Ok(match func.simplify(args, context)? {
+            ExprSimplifyResult::Simplified(expr) => Transformed::yes(expr),
+            ExprSimplifyResult::Original(args) => Transformed::no(Logical::ScalarFunction(ScalarFunction { func, args })),
+        }),
+        other => Ok(Transformed::no(other)),
+    };
+    Ok(expr.transform_up(rewrite)?.data)
 }
 
 /// Integer arithmetic that fails on overflow: DataFusion's default wraps.

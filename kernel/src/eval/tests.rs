@@ -68,6 +68,24 @@ fn columns_literals_and_arithmetic() {
     assert_eq!(longs(&case), [Some(1), Some(0), Some(i64::MAX)]);
 }
 
+/// SQL-6: functions that DataFusion only runs in their rewritten form, nested in each other and in arithmetic too.
+#[test]
+fn functions_that_exist_only_as_a_rewrite() {
+    let zero = || call("coalesce", vec![col("a"), int(0)]);
+    assert_eq!(longs(&zero()), [Some(1), Some(0), Some(i64::MAX)]);
+    assert_eq!(longs(&call("nvl", vec![col("a"), int(7)])), [Some(1), Some(7), Some(i64::MAX)]);
+    assert_eq!(longs(&call("ifnull", vec![col("a"), int(7)])), [Some(1), Some(7), Some(i64::MAX)]);
+    assert_eq!(longs(&call("nvl2", vec![col("a"), int(1), int(2)])), [Some(1), Some(2), Some(1)]);
+    let nested = call("coalesce", vec![col("a"), call("nullif", vec![zero(), int(0)]), int(9)]);
+    assert_eq!(longs(&binary(BinaryOp::Minus, nested, int(1))), [Some(0), Some(8), Some(i64::MAX - 1)]);
+    // The arguments are coerced to one type first: a DOUBLE beside a BIGINT.
+    let mixed = run(&call("coalesce", vec![col("a"), col("f")]), ColumnType::Double).unwrap();
+    assert_eq!(mixed.as_primitive::<arrow::datatypes::Float64Type>().value(1), -1.0);
+    // What is not reached is not computed.
+    let lazy = call("coalesce", vec![int(5), binary(BinaryOp::Divide, int(1), int(0))]);
+    assert_eq!(longs(&lazy), [Some(5); 3]);
+}
+
 #[test]
 fn text_functions_and_names_with_capitals() {
     let upper = run(&call("upper", vec![col("S")]), ColumnType::Text).unwrap();
