@@ -16,10 +16,13 @@ use weir_hub::Hub;
 
 /// The runtime for control, doors and sockets: small, so that data shards keep the cores (KER-8).
 const CONTROL_THREADS: usize = 2;
+/// Stack of its threads: a query is planned on them, which recurses as deep as the parser's limits
+/// let a statement be nested. Reserved, not used, until then.
+const CONTROL_STACK_BYTES: usize = 32 << 20;
 
 fn control_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(CONTROL_THREADS).thread_name("weir-control").enable_all();
+    builder.worker_threads(CONTROL_THREADS).thread_stack_size(CONTROL_STACK_BYTES).thread_name("weir-control").enable_all();
     builder.build().context("control runtime")
 }
 

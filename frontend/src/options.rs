@@ -48,23 +48,28 @@ pub fn apply_job_options(spec: &mut JobSpec, options: &Map<String, Json>) -> Res
 }
 
 /// Sets fields of a source other than its connector's own options by dotted names; those of `time`
-/// and of its watermark also without that prefix, such as `allowed_lateness = '5s'`.
+/// and of its watermark also without that prefix, such as `allowed_lateness = '5s'`,
+/// `watermark.idle_timeout = '1m'` or `idle_timeout = '1m'`.
 ///
 /// Errors: the first fault; the source is then unchanged.
 pub fn apply_source_options(source: &mut Source, options: &Map<String, Json>) -> Result<(), Fault> {
     let within =
         |object: &Object, name: &str| object.fields.iter().any(|field| field.name == name || field.name.strip_suffix("_ms") == Some(name));
-    let prefixed = options.iter().map(|(name, value)| {
-        let name = if within(&shape::TIME, name) && name != "watermark" {
+    let mut prefixed = Map::new();
+    for (name, value) in options {
+        let first = name.split('.').next().unwrap_or(name);
+        let full = if within(&shape::TIME, first) {
             format!("time.{name}")
         } else if within(&shape::WATERMARK, name) {
             format!("time.watermark.{name}")
         } else {
             name.clone()
         };
-        (name, value.clone())
-    });
-    *source = patched(source, &shape::SOURCE, &prefixed.collect())?;
+        if prefixed.insert(full, value.clone()).is_some() {
+            return Err(Fault::new("given_twice", name.clone(), format!("option '{name}' is given under two of its names")).with_hint("keep one of them"));
+        }
+    }
+    *source = patched(source, &shape::SOURCE, &prefixed)?;
     Ok(())
 }
 

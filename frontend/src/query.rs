@@ -3,6 +3,7 @@
 //! A statement is planned against a snapshot of what exists when it starts: [`scope`] lists it,
 //! [`catalog`] shows it to DataFusion. Nothing here writes; what would is refused.
 
+mod aside;
 mod catalog;
 mod cells;
 mod fault;
@@ -83,6 +84,8 @@ impl Queries {
             .with_target_partitions(1)
             .with_default_catalog_and_schema(scope::CATALOG, scope::PUBLIC)
             .with_create_default_catalog_and_schema(false);
+        // Without it TIMESTAMPTZ and now() would lose their zone.
+        config.options_mut().execution.time_zone = Some("+00:00".to_owned());
         let parser = &mut config.options_mut().sql_parser;
         parser.collect_spans = true;
         parser.map_string_types_to_utf8view = false;
@@ -91,6 +94,7 @@ impl Queries {
             .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(aside::YieldingJoins))
             .build();
         Ok(Queries { hub, reads, connectors: connectors.into(), base: Arc::new(base), session: SessionFacts::default() })
     }
@@ -115,12 +119,12 @@ impl Queries {
     ) -> BoxFuture<'static, Result<Outcome, Error>> {
         let (queries, statement, text) = (self.clone(), statement.clone(), Arc::clone(text));
         let parameters = parameters.to_vec();
-        Box::pin(async move {
+        Box::pin(aside::beside(async move {
             match explained(&statement)? {
                 Some(inner) => queries.explain(inner, &text, parameters).await,
                 None => queries.select(statement, &text, parameters).await,
             }
-        })
+        }))
     }
 
     /// Types of the parameters (the client's hint, else what the query asks for, else TEXT) and
@@ -135,7 +139,7 @@ impl Queries {
     ) -> BoxFuture<'static, Result<Described, Error>> {
         let (queries, statement, text) = (self.clone(), statement.clone(), Arc::clone(text));
         let hints = hints.to_vec();
-        Box::pin(async move {
+        Box::pin(aside::beside(async move {
             let inner = explained(&statement)?;
             let is_explain = inner.is_some();
             let statement = inner.unwrap_or(statement);
@@ -154,7 +158,7 @@ impl Queries {
             let plan = bind(plan, nulls.map_err(fault)?).map_err(fault)?;
             let columns = if is_explain { explain_schema() } else { labels.apply(plan.schema().as_arrow()) };
             Ok(Described { parameters, columns: Some(columns) })
-        })
+        }))
     }
 
     fn state(&self) -> SessionState {
@@ -196,7 +200,7 @@ impl Queries {
         let schema = labels.apply(plan.schema().as_arrow());
         let physical = state.create_physical_plan(&plan).await.map_err(fault)?;
         let task = Arc::new(TaskContext::from(&state));
-        let stream = execute_stream(physical, task).map_err(fault)?;
+        let stream = aside::aside(execute_stream(physical, task).map_err(fault)?);
         Ok(Outcome::Rows { schema: Arc::clone(&schema), stream: relabel(stream, schema), tag: None })
     }
 

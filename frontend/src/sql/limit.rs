@@ -16,6 +16,9 @@ pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
 pub(crate) const OPERATORS_MAX: usize = 500;
 /// Deepest nesting of brackets, calls, subqueries and CASE.
 pub(crate) const NESTING_MAX: usize = 50;
+/// Most function calls within each other: planning asks a call for its type twice, and it each of
+/// its arguments, so that the work doubles with each level.
+pub(crate) const CALLS_MAX: usize = 16;
 /// What the parser's own counter may reach: it counts several times a bracket, and signs and NOT.
 pub(crate) const PARSER_DEPTH_MAX: usize = 300;
 
@@ -38,16 +41,29 @@ pub(crate) fn depth(tokens: &[TokenWithSpan], places: &Places) -> Result<(), Err
         deepest: usize,
         /// Opened by CASE, closed by END.
         is_case: bool,
+        /// Function calls around it.
+        calls: usize,
     }
+    let mut after_name = false;
     let mut levels = vec![Level::default()];
     for token in tokens {
+        let calls = levels.last().map_or(0, |level| level.calls);
+        let called = after_name && matches!(token.token, Token::LParen);
+        if !matches!(token.token, Token::Whitespace(_)) {
+            after_name = matches!(&token.token, Token::Word(word) if !before_bracket(&word.value));
+        }
+        if called && calls == CALLS_MAX {
+            let error = Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("function calls are nested too deeply: at most {CALLS_MAX} within each other are taken"))
+                .with_hint("compute the inner part in a subquery in FROM");
+            return Err(Error { position: places.start(token.span), ..error });
+        }
         let too_deep = match &token.token {
             Token::LParen | Token::LBracket => {
-                levels.push(Level::default());
+                levels.push(Level { calls: calls + usize::from(called), ..Level::default() });
                 levels.len() > NESTING_MAX + 1
             }
             token if is_word(token, "case") => {
-                levels.push(Level { is_case: true, ..Level::default() });
+                levels.push(Level { is_case: true, calls, ..Level::default() });
                 levels.len() > NESTING_MAX + 1
             }
             token if matches!(token, Token::RParen | Token::RBracket) || (is_word(token, "end") && levels.last().is_some_and(|level| level.is_case)) => {
@@ -94,6 +110,15 @@ pub(crate) fn too_deep_at(position: Option<usize>) -> Error {
 
 fn is_word(token: &Token, word: &str) -> bool {
     matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+}
+
+/// Words that stand before a bracket without calling anything.
+fn before_bracket(word: &str) -> bool {
+    const WORDS: [&str; 28] = [
+        "select", "distinct", "from", "join", "lateral", "where", "and", "or", "not", "in", "any", "all", "some", "exists", "when", "then", "else",
+        "case", "as", "on", "using", "by", "having", "over", "filter", "values", "union", "array",
+    ];
+    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Tokens that can put one more level on a tree.
