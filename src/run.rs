@@ -20,17 +20,24 @@ const CONTROL_THREADS: usize = 2;
 /// let a statement be nested. Reserved, not used, until then.
 const CONTROL_STACK_BYTES: usize = 32 << 20;
 
-fn control_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+/// How long the end waits for threads that still compute a query which nobody waits for any more.
+const LEFTOVER: std::time::Duration = std::time::Duration::from_secs(1);
+
+fn on_control<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(CONTROL_THREADS).thread_stack_size(CONTROL_STACK_BYTES).thread_name("weir-control").enable_all();
-    builder.build().context("control runtime")
+    let runtime = builder.build().context("control runtime")?;
+    let done = runtime.block_on(work);
+    // Everything that must be kept was closed by `work`.
+    runtime.shutdown_timeout(LEFTOVER);
+    done
 }
 
 /// `weir up`.
 pub fn up(config: UpConfig) -> anyhow::Result<()> {
     config.doors.check()?;
     let _lock = DataDir::lock(&config.doors.data_dir)?;
-    control_runtime()?.block_on(async {
+    on_control(async {
         let mut stop = Stop::listen()?;
         let bound = Bound::bind(&config.doors).await?;
         let doors = &config.doors;
@@ -52,7 +59,7 @@ pub fn up(config: UpConfig) -> anyhow::Result<()> {
 pub fn hub(config: HubConfig) -> anyhow::Result<()> {
     config.doors.check()?;
     let _lock = DataDir::lock(&config.doors.data_dir)?;
-    control_runtime()?.block_on(async {
+    on_control(async {
         let mut stop = Stop::listen()?;
         let bound = Bound::bind(&config.doors).await?;
         let hub = open_hub(&config.doors.data_dir, config.doors.lease(), config.doors.node_token.clone()).await?;
@@ -70,7 +77,7 @@ pub fn hub(config: HubConfig) -> anyhow::Result<()> {
 pub fn agent(config: AgentConfig) -> anyhow::Result<()> {
     let id = config.name()?;
     let _lock = DataDir::lock(&config.data_dir)?;
-    control_runtime()?.block_on(async {
+    on_control(async {
         let mut stop = Stop::listen()?;
         let options = AgentOptions {
             agent: id.clone(),
