@@ -140,6 +140,9 @@ fn malformed_records_are_skipped_and_counted() {
     assert_eq!(sql.rows("SELECT count(*), sum(k), sum(d) FROM j"), [["9", "36", "38.25"]]);
     assert_eq!(sql.one("SELECT sum(rows_error_total) FROM weir.job_sources WHERE job = 'j'"), "9");
     assert_ne!(sql.one("SELECT count(*) FROM weir.job_events WHERE job = 'j' AND level = 'warn'"), "0", "nothing silent (P3)");
+    // C42: one of them is shown with its place and reason.
+    let told = sql.one("SELECT message FROM weir.job_events WHERE job = 'j' AND kind = 'rows_skipped' ORDER BY at LIMIT 1");
+    assert!(told.contains("in.ndjson at line 2"), "{told}");
 }
 
 /// The same in Kafka: topic, partition and offset are named (C30: one decoder for all sources).

@@ -94,7 +94,9 @@ pub fn check_source(work: &SourceWork, output: &Schema) -> Result<(), Error> {
     }
     match &work.options {
         SourceOptions::Generate(options) => generate::check(options, work)?,
-        SourceOptions::Values(_) | SourceOptions::Memory(_) => drop_decoder(format::decoder(work.format.as_ref(), &work.columns, &work.used)?),
+        SourceOptions::Values(_) | SourceOptions::Memory(_) => {
+            drop_decoder(format::decoder(work.format.as_ref(), &work.columns, &work.used)?)
+        }
         SourceOptions::File(_) => match &work.format {
             Some(Format::Parquet(_)) => {}
             other => drop_decoder(format::decoder(other.as_ref(), &work.columns, &work.used)?),
@@ -174,7 +176,8 @@ impl Reading {
         match (self.on_error, decoded.bad.first()) {
             (ErrorPolicy::Fail, Some(bad)) => {
                 let Reading { name, .. } = self;
-                let message = format!("{name}, split '{split}', {label} {}: {}; on_error = 'skip' would leave such records out", bad.at, bad.reason);
+                let message =
+                    format!("{name}, split '{split}', {label} {}: {}; on_error = 'skip' would leave such records out", bad.at, bad.reason);
                 Err(Fault::new(Class::User, message))
             }
             _ => Ok((decoded.rows, decoded.bad.into_iter().map(|bad| bad.into_record(label)).collect())),

@@ -69,9 +69,10 @@ fn open_database(path: &Path) -> Result<Database, Error> {
     // Every open reads the file once: a plain one believes a damaged page, or panics at it (B4). The
     // file is small, a few records a job.
     Database::builder().set_check_integrity_on_open(true).create(path).map_err(|e| match e {
-        DatabaseError::DatabaseAlreadyOpen => {
-            Error::new(Class::User, format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()))
-        }
+        DatabaseError::DatabaseAlreadyOpen => Error::new(
+            Class::User,
+            format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()),
+        ),
         other => storage(path, other),
     })
 }
@@ -126,7 +127,10 @@ impl Store {
                     id.ok_or_else(|| Error::new(Class::Corrupt, format!("decision store {} has no store id", self.path.display())))?
                 }
                 Some(_) => {
-                    let message = format!("decision store {} was written by another version of weir; start that one, or use another --data-dir", self.path.display());
+                    let message = format!(
+                        "decision store {} was written by another version of weir; start that one, or use another --data-dir",
+                        self.path.display()
+                    );
                     return Err(Error::new(Class::Corrupt, message));
                 }
             }

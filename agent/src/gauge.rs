@@ -52,8 +52,10 @@ impl Looked {
 
     fn losses(&mut self) -> Vec<Loss> {
         let (mut skipped, mut invalid, mut late) = (0, 0, 0);
+        let mut example = None;
         for split in self.metrics.splits.read().iter() {
             skipped += split.rows_error.load(Relaxed);
+            example = example.or_else(|| split.bad.lock().take());
             invalid += split.rows_invalid.load(Relaxed);
             late += split.rows_late.load(Relaxed);
         }
@@ -73,7 +75,12 @@ impl Looked {
             ("rows_evicted", evicting, grown(&mut self.evicted, evicted), "rows of evicted windows were lost at the bound of live keys"),
         ];
         let some = all.into_iter().filter(|(_, _, count, _)| *count > 0);
-        some.map(|(kind, at, count, what)| Loss { kind, operator: self.operator(at), count, message: format!("{count} {what}") }).collect()
+        let mut losses = Vec::new();
+        for (kind, at, count, what) in some {
+            let such_as = example.take_if(|_| kind == "rows_skipped").map(|example| format!(", such as {example}")).unwrap_or_default();
+            losses.push(Loss { kind, operator: self.operator(at), count, message: format!("{count} {what}{such_as}") });
+        }
+        losses
     }
 
     fn share(&mut self, elapsed_ns: u64) {
@@ -88,7 +95,17 @@ impl Looked {
 impl Gauge {
     /// Of these chains.
     pub fn of(chains: Vec<Arc<ChainMetrics>>) -> Self {
-        let looked = |metrics| Looked { metrics, busy_ns: 0, blocked_ns: 0, busy_pct: 0.0, blocked_pct: 0.0, skipped: 0, invalid: 0, late: 0, evicted: 0 };
+        let looked = |metrics| Looked {
+            metrics,
+            busy_ns: 0,
+            blocked_ns: 0,
+            busy_pct: 0.0,
+            blocked_pct: 0.0,
+            skipped: 0,
+            invalid: 0,
+            late: 0,
+            evicted: 0,
+        };
         Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0 }
     }
 
@@ -177,7 +194,11 @@ impl ProcessGauge {
         self.looked = Some((now, ticks));
         let machine = kilobytes(&text("/proc/meminfo"), "MemTotal:").unwrap_or(0);
         let limit = text("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
-        Load { cpu_pct, memory_used_bytes: kilobytes(&text("/proc/self/status"), "VmRSS:").unwrap_or(0), memory_total_bytes: machine.min(limit) }
+        Load {
+            cpu_pct,
+            memory_used_bytes: kilobytes(&text("/proc/self/status"), "VmRSS:").unwrap_or(0),
+            memory_total_bytes: machine.min(limit),
+        }
     }
 }
 

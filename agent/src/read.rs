@@ -73,7 +73,9 @@ fn open_decided(decisions: &Decisions, dirs: &JobDirs, request: &ReadRequest) ->
                     stale = Some(file);
                     break;
                 }
-                Err(error) => return Err(Error::because(Class::Retry, format!("result file {}", dirs.results.join(&file.name).display()), error)),
+                Err(error) => {
+                    return Err(Error::because(Class::Retry, format!("result file {}", dirs.results.join(&file.name).display()), error));
+                }
             }
         }
         match stale {
@@ -103,7 +105,12 @@ impl Chunks {
     }
 }
 
-fn answer(files: Vec<(ResultFile, File)>, schema: &SchemaRef, limit: Option<u64>, chunks: mpsc::Sender<Result<Bytes, String>>) -> Result<(), Error> {
+fn answer(
+    files: Vec<(ResultFile, File)>,
+    schema: &SchemaRef,
+    limit: Option<u64>,
+    chunks: mpsc::Sender<Result<Bytes, String>>,
+) -> Result<(), Error> {
     let what = |e| Error::because(Class::Bug, "result rows cannot be written as Arrow IPC", e);
     let mut out = Chunks { writer: StreamWriter::try_new(Vec::new(), schema).map_err(what)?, chunks };
     if !out.flush() {
@@ -155,7 +162,11 @@ pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> 
         ReadTarget::Results => {}
     }
     if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {
-        let message = format!("job {}: its rows are in data directory {wanted}, and this agent runs with {}: bring that one back", request.job, decisions.store_id());
+        let message = format!(
+            "job {}: its rows are in data directory {wanted}, and this agent runs with {}: bring that one back",
+            request.job,
+            decisions.store_id()
+        );
         return Err(Error::new(Class::Corrupt, message));
     }
     let schema: SchemaRef = Arc::new(request.schema.to_arrow());

@@ -128,7 +128,14 @@ pub struct Region {
 
 impl Region {
     /// A region that goes on from `decided`.
-    pub fn new(index: usize, id: RegionId, members: Vec<Member>, decider: Decider, decided: Option<RegionRecord>, attempt: Attempt) -> Self {
+    pub fn new(
+        index: usize,
+        id: RegionId,
+        members: Vec<Member>,
+        decider: Decider,
+        decided: Option<RegionRecord>,
+        attempt: Attempt,
+    ) -> Self {
         let next = decided.clone().unwrap_or_else(|| RegionRecord::empty(EpochId { attempt, sequence: 0 }));
         Region { index, id, members, decider, decided, next, results: Vec::new(), merging: false, merged: Vec::new() }
     }
@@ -155,7 +162,13 @@ impl Region {
             return self.handle(Event::Ended, shared, works, now_ms);
         }
         let changed = self.members.iter().any(|m| m.metrics.changed.load(Ordering::Acquire));
-        let event = if self.is_full() { Event::Full } else if changed { Event::Changed } else { Event::Tick };
+        let event = if self.is_full() {
+            Event::Full
+        } else if changed {
+            Event::Changed
+        } else {
+            Event::Tick
+        };
         self.handle(event, shared, works, now_ms)
     }
 
@@ -272,7 +285,8 @@ impl Region {
                     }
                 }
                 Action::AbandonRound { sequence, missing } => {
-                    let names: Vec<String> = missing.iter().filter_map(|&m| self.members.get(m)).map(|m| format!("{}-{}", m.name.0, m.name.1)).collect();
+                    let names: Vec<String> =
+                        missing.iter().filter_map(|&m| self.members.get(m)).map(|m| format!("{}-{}", m.name.0, m.name.1)).collect();
                     outcomes.push(Outcome::Abandoned(format!(
                         "region {}: epoch {sequence} took too long and was given up; chains {} have not reported, their changes go into a later epoch",
                         self.id,

@@ -182,7 +182,8 @@ fn seat(
         let planned = plan.chains.get(name.0.get() as usize).and_then(|c| c.operators.first());
         let source = planned.filter(|o| matches!(o.work, PlanWork::Source(_))).map(|o| o.id.clone());
         let (control, metrics) = (chain.control(), chain.metrics());
-        let member = Member { name, control, seat: seat.clone(), metrics, source, unsent: VecDeque::new(), positions: Vec::new(), ended: false };
+        let member =
+            Member { name, control, seat: seat.clone(), metrics, source, unsent: VecDeque::new(), positions: Vec::new(), ended: false };
         members.insert(name, member);
         passengers.push((seat, Passenger { machine: Box::new(chain), name, news: news.clone() }));
     }
@@ -254,10 +255,22 @@ struct Coordinator {
 
 impl Coordinator {
     fn new(shared: Shared, attempt: Arc<Attempt>, regions: Vec<Region>, results: Vec<ResultFile>) -> Self {
-        let place = |(r, region): (usize, &Region)| region.members.iter().enumerate().map(|(m, member)| (member.name, (r, m))).collect::<Vec<_>>();
+        let place =
+            |(r, region): (usize, &Region)| region.members.iter().enumerate().map(|(m, member)| (member.name, (r, m))).collect::<Vec<_>>();
         let places = regions.iter().enumerate().flat_map(place).collect();
         let finished = vec![false; regions.len()];
-        Coordinator { shared, attempt, regions, places, finished, works: FuturesUnordered::new(), results, merging_results: false, draining: false, losses_at_ms: 0 }
+        Coordinator {
+            shared,
+            attempt,
+            regions,
+            places,
+            finished,
+            works: FuturesUnordered::new(),
+            results,
+            merging_results: false,
+            draining: false,
+            losses_at_ms: 0,
+        }
     }
 
     async fn run(&mut self, reports: &flume::Receiver<ChainReport>, news: &flume::Receiver<News>) -> Result<Ending, Error> {
@@ -329,7 +342,9 @@ impl Coordinator {
                     Ok(replacement) => {
                         self.shared.context.replacements.lock().insert(self.attempt.job.clone(), replacement.clone());
                     }
-                    Err(error) => tracing::warn!(job = %self.attempt.job, error = %error.to_failure().message, "result files could not be merged"),
+                    Err(error) => {
+                        tracing::warn!(job = %self.attempt.job, error = %error.to_failure().message, "result files could not be merged")
+                    }
                 }
                 return Ok(());
             }
@@ -380,7 +395,10 @@ impl Coordinator {
                 Outcome::Finished => self.finished[index] = true,
                 Outcome::Drained => {}
                 Outcome::Failed(error) => {
-                    return Err(Error { message: format!("job {}: region {}: {}", self.attempt.job, RegionId::new(index as u32), error.message), ..error });
+                    return Err(Error {
+                        message: format!("job {}: region {}: {}", self.attempt.job, RegionId::new(index as u32), error.message),
+                        ..error
+                    });
                 }
             }
         }
@@ -403,4 +421,3 @@ impl Coordinator {
         }));
     }
 }
-

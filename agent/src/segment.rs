@@ -226,7 +226,13 @@ pub fn decode(bytes: &[u8]) -> Result<StateImage, Error> {
     let schema = batches.first().ok_or_else(|| corrupt("no block"))?.schema();
     let rows = concat_batches(&schema, &batches).map_err(|e| Error::because(Class::Corrupt, "blocks have different columns", e))?;
     key_groups(&rows)?;
-    Ok(StateImage { operator: directory.operator, subtask: directory.subtask, rows, retired_ms: directory.retired_ms, scalars: directory.scalars })
+    Ok(StateImage {
+        operator: directory.operator,
+        subtask: directory.subtask,
+        rows,
+        retired_ms: directory.retired_ms,
+        scalars: directory.scalars,
+    })
 }
 
 fn failed(verb: &str, path: &Path, source: std::io::Error) -> Error {
@@ -279,7 +285,12 @@ pub fn read(dir: &Path, segment: &SegmentRef) -> Result<StateImage, Error> {
     })?;
     let named = format!("{:032x}.seg", xxh3_128(&bytes));
     if named != segment.name || bytes.len() as u64 != segment.bytes {
-        return Err(corrupt(format!("state segment {} does not match its checksum ({} bytes, {} expected)", path.display(), bytes.len(), segment.bytes)));
+        return Err(corrupt(format!(
+            "state segment {} does not match its checksum ({} bytes, {} expected)",
+            path.display(),
+            bytes.len(),
+            segment.bytes
+        )));
     }
     decode(&bytes).map_err(|e| Error { message: format!("state segment {}: {}", path.display(), e.message), ..e })
 }

@@ -86,14 +86,17 @@ pub async fn run(agent: Agent, link: Arc<dyn Link>) -> Result<(), Error> {
             Ok(HubResponse::Registered(registered)) => {
                 backoff = Backoff::new();
                 tracing::info!(session = %registered.session, lease_ms = registered.lease_ms, "registered");
-                let mut held = Lease { until_ms: sent_ms.saturating_add(registered.lease_ms), length_ms: registered.lease_ms, fenced: false };
+                let mut held =
+                    Lease { until_ms: sent_ms.saturating_add(registered.lease_ms), length_ms: registered.lease_ms, fenced: false };
                 let session = Session { agent: agent.clone(), link: link.clone(), registered };
                 let ended = session.serve(&mut held, start).await;
                 lease = Some(held);
                 match ended {
                     Ended::Closing => return Ok(()),
                     Ended::Fenced(why) => tracing::warn!(why, "session ended, registering anew"),
-                    Ended::Refused(refusal) => return Err(Error::new(refusal.class, format!("the hub refuses this agent: {}", refusal.message))),
+                    Ended::Refused(refusal) => {
+                        return Err(Error::new(refusal.class, format!("the hub refuses this agent: {}", refusal.message)));
+                    }
                 }
             }
             Ok(HubResponse::Refused(refusal)) if matches!(refusal.class, Class::User | Class::Corrupt) => {
@@ -191,7 +194,8 @@ impl Session {
             let jobs = self.agent.observe();
             let report = Report { session: self.registered.session.clone(), sequence, jobs: jobs.clone(), load: self.agent.load() };
             // A hung call must not outlive the lease.
-            let patience = if self.link.embedded() { Duration::from_millis(ANSWER_MS) } else { lease.left(start).max(Duration::from_millis(100)) };
+            let patience =
+                if self.link.embedded() { Duration::from_millis(ANSWER_MS) } else { lease.left(start).max(Duration::from_millis(100)) };
             match tokio::time::timeout(patience, self.call(AgentRequest::Report(report))).await {
                 Ok(Ok(HubResponse::Refused(refusal))) => return ended(refusal),
                 Ok(Ok(HubResponse::Accepted)) => {

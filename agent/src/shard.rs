@@ -151,7 +151,8 @@ impl Shards {
     ///
     /// Errors: `Retry` when the system gives no thread.
     pub fn start(count: usize, clock: &Arc<dyn Clock>) -> Result<Shards, Error> {
-        let shards = Shards { queues: (0..count.max(1)).map(|_| Arc::default()).collect(), threads: Mutex::default(), next_seat: AtomicU64::new(0) };
+        let shards =
+            Shards { queues: (0..count.max(1)).map(|_| Arc::default()).collect(), threads: Mutex::default(), next_seat: AtomicU64::new(0) };
         for (number, queue) in shards.queues.iter().enumerate() {
             let (queue, clock) = (queue.clone(), clock.clone());
             let run = move || {

@@ -66,7 +66,8 @@ pub fn apply_source_options(source: &mut Source, options: &Map<String, Json>) ->
             name.clone()
         };
         if prefixed.insert(full, value.clone()).is_some() {
-            return Err(Fault::new("given_twice", name.clone(), format!("option '{name}' is given under two of its names")).with_hint("keep one of them"));
+            return Err(Fault::new("given_twice", name.clone(), format!("option '{name}' is given under two of its names"))
+                .with_hint("keep one of them"));
         }
     }
     *source = patched(source, &shape::SOURCE, &prefixed)?;

@@ -217,9 +217,10 @@ async fn drain(sessions: &mut JoinSet<()>) {
 
 fn note_end(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
-        && error.is_panic() {
-            tracing::error!(%error, "a postgres session broke; the others go on");
-        }
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a postgres session broke; the others go on");
+    }
 }
 
 #[cfg(test)]

@@ -111,12 +111,7 @@ impl Queries {
     /// whole text that `statement` was parsed from.
     ///
     /// Cancel: safe to drop, as is the stream.
-    pub fn run(
-        &self,
-        statement: &Statement,
-        text: &Arc<str>,
-        parameters: &[ScalarValue],
-    ) -> BoxFuture<'static, Result<Outcome, Error>> {
+    pub fn run(&self, statement: &Statement, text: &Arc<str>, parameters: &[ScalarValue]) -> BoxFuture<'static, Result<Outcome, Error>> {
         let (queries, statement, text) = (self.clone(), statement.clone(), Arc::clone(text));
         let parameters = parameters.to_vec();
         Box::pin(aside::beside(async move {
@@ -187,12 +182,7 @@ impl Queries {
         Ok((plan, labels))
     }
 
-    async fn select(
-        &self,
-        statement: Statement,
-        text: &Arc<str>,
-        parameters: Vec<ScalarValue>,
-    ) -> Result<Outcome, Error> {
+    async fn select(&self, statement: Statement, text: &Arc<str>, parameters: Vec<ScalarValue>) -> Result<Outcome, Error> {
         let state = self.state();
         let (plan, labels) = self.plan(&state, statement, text).await?;
         let fault = |error| from_datafusion(&error, text);
@@ -204,23 +194,19 @@ impl Queries {
         Ok(Outcome::Rows { schema: Arc::clone(&schema), stream: relabel(stream, schema), tag: None })
     }
 
-    async fn explain(
-        &self,
-        statement: Statement,
-        text: &Arc<str>,
-        parameters: Vec<ScalarValue>,
-    ) -> Result<Outcome, Error> {
+    async fn explain(&self, statement: Statement, text: &Arc<str>, parameters: Vec<ScalarValue>) -> Result<Outcome, Error> {
         let state = self.state();
         let (plan, _) = self.plan(&state, statement, text).await?;
         let fault = |error| from_datafusion(&error, text);
         let plan = bind(plan, parameters).map_err(fault)?;
         let optimized = state.optimize(&plan).map_err(fault)?;
         let physical = state.create_physical_plan(&plan).await.map_err(fault)?;
-        let shown = format!("Logical plan\n{}\nPhysical plan\n{}", optimized.display_indent(), displayable(physical.as_ref()).indent(false));
+        let shown =
+            format!("Logical plan\n{}\nPhysical plan\n{}", optimized.display_indent(), displayable(physical.as_ref()).indent(false));
         let schema = explain_schema();
         let lines = arrow::array::StringArray::from(shown.lines().collect::<Vec<_>>());
-        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(lines)])
-            .map_err(|error| from_datafusion(&error.into(), text))?;
+        let batch =
+            RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(lines)]).map_err(|error| from_datafusion(&error.into(), text))?;
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(batch)]));
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), tag: Some("EXPLAIN") })
     }

@@ -29,7 +29,6 @@ pub(crate) use show::masked;
 
 use crate::error::{Error, sqlstate};
 use crate::query::{Queries, Reads, SessionFacts};
-use weir_planner::plan::JobPlan;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
@@ -39,6 +38,7 @@ use statement::Body;
 use std::sync::Arc;
 use weir_hub::Hub;
 use weir_planner::connector::ConnectorCard;
+use weir_planner::plan::JobPlan;
 
 /// What every session shares. Cheap to clone.
 #[derive(Clone)]
@@ -137,7 +137,9 @@ impl Engine {
         Box::pin(async move {
             let places = &statement.places;
             if !parameters.is_empty() && statement.postgres().is_none() {
-                return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "this statement takes no parameters").with_hint("write the values into it"));
+                return Err(
+                    Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "this statement takes no parameters").with_hint("write the values into it")
+                );
             }
             match &*statement.body {
                 Body::CreateSource(create) => verb::create_source(self, create, places).await,
@@ -166,10 +168,15 @@ impl Engine {
             match &*statement.body {
                 Body::CreateSource(create) => verb::create_source(self, create, &statement.places).await.map(|_| None),
                 Body::CreateSink(create) => verb::create_sink(self, create).await.map(|_| None),
-                Body::CreateJob(create) | Body::Explain { job: create, .. } => verb::planned(self, create, &statement.places).map(|(_, plan)| Some(plan)),
+                Body::CreateJob(create) | Body::Explain { job: create, .. } => {
+                    verb::planned(self, create, &statement.places).map(|(_, plan)| Some(plan))
+                }
                 Body::AlterJob { .. } | Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } | Body::Postgres(_) => {
-                    Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "only CREATE SOURCE, CREATE SINK, CREATE JOB and EXPLAIN CREATE JOB can be checked without running")
-                        .with_hint("leave the other statements out, or run the script with psql"))
+                    Err(Error::new(
+                        sqlstate::FEATURE_NOT_SUPPORTED,
+                        "only CREATE SOURCE, CREATE SINK, CREATE JOB and EXPLAIN CREATE JOB can be checked without running",
+                    )
+                    .with_hint("leave the other statements out, or run the script with psql"))
                 }
             }
         })
@@ -180,7 +187,12 @@ impl Engine {
     pub fn describe<'a>(&'a self, statement: &'a Statement, hints: &'a [Option<DataType>]) -> BoxFuture<'a, Result<Described, Error>> {
         Box::pin(async move {
             let columns = match &*statement.body {
-                Body::CreateSource(_) | Body::CreateSink(_) | Body::CreateJob(_) | Body::AlterJob { .. } | Body::Drop { .. } | Body::Wait { .. } => None,
+                Body::CreateSource(_)
+                | Body::CreateSink(_)
+                | Body::CreateJob(_)
+                | Body::AlterJob { .. }
+                | Body::Drop { .. }
+                | Body::Wait { .. } => None,
                 Body::Explain { .. } => Some(show::explained_columns()),
                 Body::Show(show) => Some(show::describe_show(self, show).await?),
                 Body::Describe(_) => Some(show::described_columns()),

@@ -405,7 +405,13 @@ impl Chain {
     }
 }
 
-fn read(head: &mut Head, metrics: &ChainMetrics, clock: &dyn Clock, may_read: &mut bool, changed: &mut bool) -> Result<Option<Envelope>, Error> {
+fn read(
+    head: &mut Head,
+    metrics: &ChainMetrics,
+    clock: &dyn Clock,
+    may_read: &mut bool,
+    changed: &mut bool,
+) -> Result<Option<Envelope>, Error> {
     match head {
         Head::Source(source) => {
             let given = source.next(may_read, clock, metrics, changed)?;

@@ -147,8 +147,22 @@ fn array_bytes(array: &dyn Array) -> usize {
     let rows = array.len();
     match array.data_type() {
         DataType::Boolean => rows.div_ceil(8),
-        DataType::Utf8 => 4 * rows + array.as_string::<i32>().value_offsets().last().map_or(0, |end| (*end - array.as_string::<i32>().value_offsets()[0]) as usize),
-        DataType::Binary => 4 * rows + array.as_binary::<i32>().value_offsets().last().map_or(0, |end| (*end - array.as_binary::<i32>().value_offsets()[0]) as usize),
+        DataType::Utf8 => {
+            4 * rows
+                + array
+                    .as_string::<i32>()
+                    .value_offsets()
+                    .last()
+                    .map_or(0, |end| (*end - array.as_string::<i32>().value_offsets()[0]) as usize)
+        }
+        DataType::Binary => {
+            4 * rows
+                + array
+                    .as_binary::<i32>()
+                    .value_offsets()
+                    .last()
+                    .map_or(0, |end| (*end - array.as_binary::<i32>().value_offsets()[0]) as usize)
+        }
         other => match other.primitive_width() {
             Some(width) => width * rows,
             None => array.get_array_memory_size(),

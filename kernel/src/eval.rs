@@ -78,7 +78,8 @@ impl Evaluator {
         let coerced = ExprSimplifier::new(context.clone()).coerce(logical, &schema).map_err(fault)?;
         let coerced = rewritten(coerced, &context).map_err(fault)?;
         let hidden = coerced.column_refs().iter().any(|column| column.name == META_TIMESTAMP || column.name == NOW);
-        let physical = create_physical_expr(&coerced, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(fault)?;
+        let physical =
+            create_physical_expr(&coerced, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(fault)?;
         let expr = checked(physical).map_err(fault)?;
         Ok(Evaluator { operator: operator.clone(), text, form: Form::Physical { expr, hidden }, ty })
     }

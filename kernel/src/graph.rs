@@ -124,7 +124,9 @@ fn build_chain(
         match &operator.work {
             Work::Source(work) => {
                 let source = parts.sources.remove(&key).ok_or_else(|| missing("source", &operator.id))?;
-                head = Some(Head::Source(Box::new(SourceHead::new(&operator.id, work, &operator.output, source, judge, parts.open_epoch_bytes)?)));
+                head = Some(Head::Source(Box::new(SourceHead::new(
+                    &operator.id, work, &operator.output, source, judge, parts.open_epoch_bytes,
+                )?)));
             }
             Work::Map(work) => {
                 let map = Map::new(&operator.id, work, &input, &operator.output)?;

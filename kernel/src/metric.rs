@@ -58,6 +58,8 @@ pub struct SplitMetrics {
     pub rows_invalid: AtomicU64,
     /// Records skipped as bad.
     pub rows_error: AtomicU64,
+    /// Position and reason of a record skipped as bad, for whoever tells people (C42); locked once a batch that has one.
+    pub bad: parking_lot::Mutex<Option<String>>,
     /// Rows behind in a job without windows.
     pub rows_late: AtomicU64,
     /// Watermark of the split, ms; `i64::MIN` when none.

@@ -254,7 +254,9 @@ impl Decider {
     /// kernel and coordinator differ, and then no decision can be trusted.
     fn report(&mut self, member: usize, sequence: u64, actions: &mut Vec<Action>, what: &str, book: impl FnOnce(&mut Reported) -> bool) {
         let booked = match &mut self.phase {
-            Phase::Gathering(round) | Phase::Straggling(round) if round.sequence == sequence => round.members.get_mut(member).is_some_and(book),
+            Phase::Gathering(round) | Phase::Straggling(round) if round.sequence == sequence => {
+                round.members.get_mut(member).is_some_and(book)
+            }
             Phase::Gathering(_) | Phase::Straggling(_) | Phase::Quiet | Phase::Storing { .. } | Phase::Over => false,
         };
         if !booked {
@@ -299,7 +301,11 @@ impl Decider {
             Phase::Gathering(round) if round.members.iter().all(|m| m.whole()) => {
                 let all_ended = round.members.iter().all(|m| m.ended);
                 if round.after_end && !all_ended {
-                    return self.fail(Class::Bug, format!("round {} was opened after the end of input, yet not every member had ended", round.sequence), actions);
+                    return self.fail(
+                        Class::Bug,
+                        format!("round {} was opened after the end of input, yet not every member had ended", round.sequence),
+                        actions,
+                    );
                 }
                 actions.push(Action::Decide { sequence: round.sequence });
                 self.phase = Phase::Storing { sequence: round.sequence, drained: round.drained, all_ended };
@@ -307,7 +313,10 @@ impl Decider {
             Phase::Gathering(round) if now_ms >= round.opened_ms.saturating_add(self.pace.timeout_ms) => {
                 let missing: Vec<usize> = (0..round.members.len()).filter(|&m| !round.members[m].whole()).collect();
                 if round.drained {
-                    let reason = format!("the last epoch of a stop was not complete after {} ms (members {missing:?} are missing)", self.pace.timeout_ms);
+                    let reason = format!(
+                        "the last epoch of a stop was not complete after {} ms (members {missing:?} are missing)",
+                        self.pace.timeout_ms
+                    );
                     return self.fail(Class::Retry, reason, actions);
                 }
                 actions.push(Action::AbandonRound { sequence: round.sequence, missing });
@@ -318,7 +327,10 @@ impl Decider {
                 self.next_open_ms = now_ms;
             }
             Phase::Straggling(round) if self.drained_at_ms.is_some_and(|at| now_ms >= at.saturating_add(self.pace.timeout_ms)) => {
-                let reason = format!("the stop waited {} ms for the rest of round {}, which had been given up", self.pace.timeout_ms, round.sequence);
+                let reason = format!(
+                    "the stop waited {} ms for the rest of round {}, which had been given up",
+                    self.pace.timeout_ms, round.sequence
+                );
                 self.fail(Class::Retry, reason, actions);
             }
             phase @ (Phase::Quiet | Phase::Gathering(_) | Phase::Straggling(_) | Phase::Storing { .. } | Phase::Over) => self.phase = phase,

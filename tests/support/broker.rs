@@ -30,16 +30,8 @@ impl Broker {
         Broker::start(|port| {
             let url = format!("tcp://127.0.0.1:{port}");
             let mut command = guarded(&program);
-            command.args([
-                "broker",
-                "--listener-url",
-                &url,
-                "--advertised-listener-url",
-                &url,
-                "--storage-engine",
-                "memory://t/",
-                "--silent",
-            ]);
+            command
+                .args(["broker", "--listener-url", &url, "--advertised-listener-url", &url, "--storage-engine", "memory://t/", "--silent"]);
             command
         })
     }

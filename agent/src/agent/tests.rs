@@ -25,7 +25,8 @@ pub(crate) fn job() -> JobId {
 }
 
 pub(crate) async fn open(dir: &Path, world: &World) -> Agent {
-    let options = AgentOptions { agent: AgentId::new("a").unwrap(), data_dir: dir.to_owned(), address: String::new(), token: None, shards: Some(2) };
+    let options =
+        AgentOptions { agent: AgentId::new("a").unwrap(), data_dir: dir.to_owned(), address: String::new(), token: None, shards: Some(2) };
     Agent::open_with(options, Arc::new(world.clone())).await.unwrap()
 }
 
@@ -171,7 +172,8 @@ async fn a_stop_decides_the_last_epoch_and_the_next_attempt_goes_on() {
     world.feeds.iter().for_each(|f| f.close());
     until(&agent, "finished", |s| *s == AttemptState::Finished).await;
     assert_eq!(results(&agent).await, BTreeMap::from([((1, 0), 3), ((2, 0), 1), ((3, 20), 1)]));
-    let losses: Vec<(String, u64)> = agent.observe()[0].events.iter().filter(|e| e.kind == "rows_late").map(|e| (e.operator.clone().unwrap(), e.count)).collect();
+    let losses: Vec<(String, u64)> =
+        agent.observe()[0].events.iter().filter(|e| e.kind == "rows_late").map(|e| (e.operator.clone().unwrap(), e.count)).collect();
     assert_eq!(losses, [("win".to_owned(), 1)]);
     let seen = &agent.observe()[0];
     assert_eq!(seen.sources.iter().map(|s| s.rows_in).sum::<u64>(), 3, "rows were read again");
@@ -306,7 +308,13 @@ async fn a_full_epoch_is_decided_before_its_turn() {
             source.batch.rows = 5;
         }
     }
-    let options = AgentOptions { agent: AgentId::new("a").unwrap(), data_dir: dir.path().to_owned(), address: String::new(), token: None, shards: Some(2) };
+    let options = AgentOptions {
+        agent: AgentId::new("a").unwrap(),
+        data_dir: dir.path().to_owned(),
+        address: String::new(),
+        token: None,
+        shards: Some(2),
+    };
     // A row of the feed counts 16 bytes.
     let agent = Agent::open_bounded(options, Arc::new(world.clone()), 10 * 16).await.unwrap();
     let all = spread(0, 48);
@@ -439,7 +447,13 @@ async fn a_cut_of_another_store_is_refused() {
     let state = until(&agent, "refused", |s| matches!(s, AttemptState::Failed(f) if f.message.contains("not started empty"))).await;
     assert!(matches!(state, AttemptState::Failed(f) if f.class == Class::Corrupt));
     // A second agent on the same directory is refused while the first has it.
-    let options = AgentOptions { agent: AgentId::new("b").unwrap(), data_dir: dir.path().to_owned(), address: String::new(), token: None, shards: Some(1) };
+    let options = AgentOptions {
+        agent: AgentId::new("b").unwrap(),
+        data_dir: dir.path().to_owned(),
+        address: String::new(),
+        token: None,
+        shards: Some(1),
+    };
     let Err(error) = Agent::open_with(options, Arc::new(world)).await else { panic!("opened twice") };
     assert_eq!(error.class, Class::User);
     agent.shutdown(PATIENCE).await;

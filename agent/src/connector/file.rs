@@ -84,7 +84,9 @@ impl FileSource {
             Ok(Reader::Lines(LineFile::open(path, decoder, framing, header, offset, line)?))
         };
         let reader = match (&self.format, &file.position) {
-            (Some(Format::Parquet(_)), Position::Row(row)) => ParquetFile::open(path, &self.columns, &self.used, *row, PARQUET_ROWS).map(Reader::Parquet),
+            (Some(Format::Parquet(_)), Position::Row(row)) => {
+                ParquetFile::open(path, &self.columns, &self.used, *row, PARQUET_ROWS).map(Reader::Parquet)
+            }
             (Some(Format::Csv(csv)), Position::Byte { offset, line }) => {
                 let delimiter = u8::try_from(csv.delimiter).unwrap_or(b',');
                 open_lines(Framing::Quoted { delimiter }, csv.header, *offset, *line)
@@ -109,7 +111,8 @@ fn found(path: &str, source: &str) -> Result<Vec<String>, Error> {
     let wrap = |e| Error::because(Class::User, format!("{source}: path '{path}' cannot be searched"), e);
     let names = glob::expand(path).map_err(wrap)?;
     for name in &names {
-        let kind = std::fs::metadata(name).map_err(|e| Error::because(Class::User, format!("{source}: file '{name}' cannot be opened"), e))?;
+        let kind =
+            std::fs::metadata(name).map_err(|e| Error::because(Class::User, format!("{source}: file '{name}' cannot be opened"), e))?;
         if kind.is_dir() {
             let message = format!("{source}: '{name}' is a directory; to read the files in it write '{}/*'", name.trim_end_matches('/'));
             return Err(Error::new(Class::User, message));

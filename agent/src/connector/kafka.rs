@@ -196,7 +196,8 @@ fn partitions<C: ClientContext>(client: &Client<C>, hearing: &Hearing, brokers: 
     let started = Instant::now();
     loop {
         let metadata = client.fetch_metadata(Some(topic), OPEN_WAIT).map_err(|e| {
-            let message = format!("broker {brokers} does not answer within {} s: {}{}", OPEN_WAIT.as_secs(), describe(&e), hearing.trouble());
+            let message =
+                format!("broker {brokers} does not answer within {} s: {}{}", OPEN_WAIT.as_secs(), describe(&e), hearing.trouble());
             Error::new(Class::Retry, message)
         })?;
         let found = metadata.topics().iter().find(|found| found.name() == topic);

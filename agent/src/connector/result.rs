@@ -93,7 +93,9 @@ impl ResultSink {
         match orders.try_send(order) {
             Ok(()) => Ok(None),
             Err(flume::TrySendError::Full(order)) => Ok(Some(order)),
-            Err(flume::TrySendError::Disconnected(_)) => Err(self.failure().unwrap_or_else(|| Error::new(Class::Bug, "the result writer is gone"))),
+            Err(flume::TrySendError::Disconnected(_)) => {
+                Err(self.failure().unwrap_or_else(|| Error::new(Class::Bug, "the result writer is gone")))
+            }
         }
     }
 

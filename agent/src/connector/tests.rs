@@ -13,7 +13,12 @@ fn values(rows: serde_json::Value) -> SourceOptions {
 #[test]
 fn values_are_rows_of_every_type() {
     let dir = tempfile::tempdir().unwrap();
-    let rows = serde_json::json!([[1, "one", "2026-01-01 00:00:00", "1.50"], [2, null, "2026-01-01T00:00:01Z", 2], ["3", "", null, null], [4, "x", null, null]]);
+    let rows = serde_json::json!([
+        [1, "one", "2026-01-01 00:00:00", "1.50"],
+        [2, null, "2026-01-01T00:00:01Z", 2],
+        ["3", "", null, null],
+        [4, "x", null, null]
+    ]);
     let columns = [("a", "BIGINT"), ("b", "TEXT"), ("t", "TIMESTAMP(3)"), ("d", "DECIMAL(5,2)")];
     let given = stops_anywhere(&work(values(rows), None, &columns, ErrorPolicy::Fail), dir.path());
     let expected = [
@@ -101,7 +106,8 @@ fn every_connector_and_role_has_a_card() {
 /// P4: a dry run of a plan tells every fault, each at its operator.
 #[test]
 fn a_plan_is_checked_whole() {
-    let operator = |id: &str, work: Work| weir_planner::plan::PlanOperator { id: OperatorId::new(id).unwrap(), output: Schema(vec![]), work };
+    let operator =
+        |id: &str, work: Work| weir_planner::plan::PlanOperator { id: OperatorId::new(id).unwrap(), output: Schema(vec![]), work };
     let source = work(SourceOptions::Memory(Memory::default()), Some(Format::Parquet(Nothing {})), &[], ErrorPolicy::Fail);
     let sink = SinkWork {
         options: SinkOptions::Stdout(Nothing {}),

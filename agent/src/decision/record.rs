@@ -179,12 +179,12 @@ pub fn encode<T: Serialize>(record: &T, what: &str) -> Result<Vec<u8>, Error> {
 /// Errors: `Corrupt` for another version or bytes that do not read.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
     match bytes.split_first() {
-        Some((&RECORD_VERSION, rest)) => {
-            postcard::from_bytes(rest).map_err(|e| Error::because(Class::Corrupt, format!("{what} record in the decision store is not readable"), e))
-        }
-        Some((version, _)) => {
-            Err(Error::new(Class::Corrupt, format!("{what} record in the decision store has version {version}; this build reads {RECORD_VERSION}")))
-        }
+        Some((&RECORD_VERSION, rest)) => postcard::from_bytes(rest)
+            .map_err(|e| Error::because(Class::Corrupt, format!("{what} record in the decision store is not readable"), e)),
+        Some((version, _)) => Err(Error::new(
+            Class::Corrupt,
+            format!("{what} record in the decision store has version {version}; this build reads {RECORD_VERSION}"),
+        )),
         None => Err(Error::new(Class::Corrupt, format!("{what} record in the decision store is empty"))),
     }
 }

@@ -156,7 +156,9 @@ mod tests {
                     merges += 1;
                 }
                 apply(&mut files, retention, 0);
-                if under_way.is_none() && let Some(run) = merge_candidates(&files, retention) {
+                if under_way.is_none()
+                    && let Some(run) = merge_candidates(&files, retention)
+                {
                     let new = file(&format!("m{epoch}"), run.iter().map(|f| f.rows).sum(), run.iter().map(|f| f.bytes).sum(), 0);
                     let old = run.iter().map(|f| f.name.clone()).collect();
                     under_way = Some((epoch + epochs_a_merge, Replacement { old, new }));

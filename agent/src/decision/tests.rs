@@ -24,7 +24,8 @@ pub fn attempt(number: u64) -> JobRecord {
 }
 
 pub fn record(attempt: u64, sequence: u64) -> RegionRecord {
-    let position = SplitPosition { split: "t/0".to_owned(), position: Position::Offset(sequence as i64), time_max_ms: Some(-1), ended: false };
+    let position =
+        SplitPosition { split: "t/0".to_owned(), position: Position::Offset(sequence as i64), time_max_ms: Some(-1), ended: false };
     let mut record = RegionRecord::empty(EpochId { attempt: Attempt::new(attempt), sequence });
     record.move_positions(&task("src").operator, &[position]);
     record.segments_mut(&task("win")).push(SegmentRef { name: format!("{sequence}.seg"), bytes: 9, rows: 1 });
@@ -147,7 +148,10 @@ fn another_task_set_is_refused() {
     other.regions = vec![other.tasks.clone()];
     let error = store.open_attempt(other, &job(), local(&store, true)).unwrap_err();
     assert_eq!(error.class, Class::User);
-    assert!(error.message.contains("added tasks join-0") && error.message.contains("removed tasks win-0") && error.message.contains("fresh"), "{error}");
+    assert!(
+        error.message.contains("added tasks join-0") && error.message.contains("removed tasks win-0") && error.message.contains("fresh"),
+        "{error}"
+    );
     let mut other = attempt(2);
     other.max_parallelism = 64;
     assert!(store.open_attempt(other, &job(), local(&store, true)).unwrap_err().message.contains("max_parallelism 64 instead of 128"));
@@ -215,7 +219,12 @@ fn the_region_record_is_pinned() {
 /// CKP-5: a split keeps its position until it moves, and of two records the further one holds.
 #[test]
 fn positions_are_carried_and_the_further_one_holds() {
-    let at = |split: &str, offset| SplitPosition { split: split.to_owned(), position: Position::Offset(offset), time_max_ms: None, ended: false };
+    let at = |split: &str, offset| SplitPosition {
+        split: split.to_owned(),
+        position: Position::Offset(offset),
+        time_max_ms: None,
+        ended: false,
+    };
     let source = task("src").operator;
     let mut one = RegionRecord::empty(EpochId { attempt: Attempt::new(1), sequence: 1 });
     one.move_positions(&source, &[at("a", 5), at("b", 5)]);
@@ -263,7 +272,12 @@ fn a_damaged_store_is_refused_or_whole() {
         for _ in 0..2 {
             match Decisions::open(image.path()) {
                 Ok(open) => {
-                    let found = (open.store_id().to_owned(), open.job(&job()).unwrap(), open.regions(&job()).unwrap(), open.results(&job()).unwrap());
+                    let found = (
+                        open.store_id().to_owned(),
+                        open.job(&job()).unwrap(),
+                        open.regions(&job()).unwrap(),
+                        open.results(&job()).unwrap(),
+                    );
                     assert_eq!(found, wanted, "{what}");
                 }
                 Err(error) => {

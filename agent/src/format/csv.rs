@@ -32,7 +32,10 @@ impl CsvDecoder {
     pub fn new(options: &Csv, columns: &[DecodeColumn], used: &[String]) -> Result<Self, Error> {
         let delimiter = u8::try_from(options.delimiter).ok().filter(|d| d.is_ascii() && !matches!(d, b'"' | b'\n' | b'\r'));
         let delimiter = delimiter.ok_or_else(|| {
-            let message = format!("csv delimiter '{}' cannot be used; take one ASCII character other than a quote or line end", options.delimiter.escape_debug());
+            let message = format!(
+                "csv delimiter '{}' cannot be used; take one ASCII character other than a quote or line end",
+                options.delimiter.escape_debug()
+            );
             Error::new(Class::User, message)
         })?;
         let place = |column: &DecodeColumn| used.iter().position(|name| *name == column.column.name);

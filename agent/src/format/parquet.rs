@@ -47,7 +47,8 @@ impl ParquetFile {
                 return Err(Error::new(Class::User, format!("file '{path}' has no column '{name}'; it has {}", have.join(", "))));
             };
             if !castable(field.data_type(), column) {
-                let message = format!("file '{path}': column '{name}' is {}, which does not become {}", field.data_type(), column.column.ty);
+                let message =
+                    format!("file '{path}': column '{name}' is {}, which does not become {}", field.data_type(), column.column.ty);
                 return Err(Error::new(Class::User, message));
             }
         }
@@ -91,9 +92,8 @@ impl ParquetFile {
                     self.next = self.rows;
                     return Ok((Decoded { rows: RecordBatch::new_empty(self.schema.clone()), bad: Vec::new() }, 0));
                 }
-                Some(batch) => {
-                    batch.map_err(|e| Error::because(Class::User, format!("file '{}' cannot be read at row {}", self.path, self.next), e))?
-                }
+                Some(batch) => batch
+                    .map_err(|e| Error::because(Class::User, format!("file '{}' cannot be read at row {}", self.path, self.next), e))?,
             },
         };
         let taken = batch.num_rows().min(rows_max.max(1));
@@ -160,7 +160,9 @@ fn castable(from: &DataType, column: &DecodeColumn) -> bool {
         ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt => is_integer(from),
         ColumnType::Real | ColumnType::Double => is_integer(from) || matches!(from, D::Float16 | D::Float32 | D::Float64),
         ColumnType::Decimal { .. } => is_integer(from) || matches!(from, D::Decimal32(..) | D::Decimal64(..) | D::Decimal128(..)),
-        ColumnType::Text => matches!(from, D::Utf8 | D::LargeUtf8 | D::Utf8View) || matches!(from, D::Dictionary(_, v) if v.as_ref() == &D::Utf8),
+        ColumnType::Text => {
+            matches!(from, D::Utf8 | D::LargeUtf8 | D::Utf8View) || matches!(from, D::Dictionary(_, v) if v.as_ref() == &D::Utf8)
+        }
         ColumnType::Bytea => matches!(from, D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_)),
         ColumnType::Date => matches!(from, D::Date32),
         ColumnType::Timestamp { .. } => matches!(from, D::Timestamp(..)) || (is_integer(from) && column.timestamp_unit.is_some()),

@@ -154,7 +154,9 @@ pub fn timestamp(text: &[u8], unit: TimeUnit, numeric: Option<TimeUnit>) -> Resu
 /// A number of `from` units in `unit`s, floored (EV-1).
 pub fn timestamp_number(text: &[u8], unit: TimeUnit, from: Option<TimeUnit>) -> Result<i64, Why> {
     let from = from.ok_or(Why::Unit)?;
-    if from == unit && let Some(value) = plain_integer(text) {
+    if from == unit
+        && let Some(value) = plain_integer(text)
+    {
         return Ok(value);
     }
     from_number(&number(text)?, from, unit)

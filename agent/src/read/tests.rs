@@ -38,7 +38,8 @@ impl Stored {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let decisions = Decisions::open(dir.path()).unwrap();
-        let record = JobRecord { attempt: Attempt::new(1), version: JobVersion::new(1), tasks: Vec::new(), max_parallelism: 1, regions: Vec::new() };
+        let record =
+            JobRecord { attempt: Attempt::new(1), version: JobVersion::new(1), tasks: Vec::new(), max_parallelism: 1, regions: Vec::new() };
         decisions.open_attempt(record, &job(), Restore::Fresh).unwrap();
         let dirs = JobDirs::of(dir.path(), &job());
         std::fs::create_dir_all(&dirs.results).unwrap();
@@ -60,7 +61,8 @@ impl Stored {
         self.sequence += 1;
         let record = RegionRecord::empty(EpochId { attempt: Attempt::new(1), sequence: self.sequence });
         let retention = Retention { rows: keep_rows, ms: None };
-        let decision = Decision { job: job(), attempt: Attempt::new(1), region: RegionId::new(0), record, results, replacement: None, retention };
+        let decision =
+            Decision { job: job(), attempt: Attempt::new(1), region: RegionId::new(0), record, results, replacement: None, retention };
         self.decisions.decide(decision).unwrap().dropped
     }
 }
@@ -181,7 +183,10 @@ fn merged_files_hold_the_same_rows() {
     let stored = Stored::new();
     let run = [stored.write("a", &[3, 1]), stored.write("b", &[2])];
     let merged = merge(&stored.dirs.results, &run).unwrap();
-    assert_eq!((merged.old.as_slice(), merged.new.rows, merged.new.written_at_ms), ([run[0].name.clone(), run[1].name.clone()].as_slice(), 3, 1));
+    assert_eq!(
+        (merged.old.as_slice(), merged.new.rows, merged.new.written_at_ms),
+        ([run[0].name.clone(), run[1].name.clone()].as_slice(), 3, 1)
+    );
     let file = std::fs::File::open(stored.dirs.results.join(&merged.new.name)).unwrap();
     let (chunks, mut read) = tokio::sync::mpsc::channel(64);
     answer(vec![(merged.new, file)], &Arc::new(schema().to_arrow()), None, chunks).unwrap();

@@ -55,7 +55,16 @@ impl Attempt {
     /// One that is about to start.
     pub fn new(job: JobId, id: AttemptId, generation: Generation, plan: Arc<JobPlan>, changed: watch::Sender<u64>) -> Self {
         let view = View { state: AttemptState::Starting, epoch: None, has_cut: false, events: VecDeque::new(), gauge: Gauge::default() };
-        Attempt { job, id, generation, plan, order: watch::Sender::new(Order::Run), over: watch::Sender::new(false), view: Mutex::new(view), changed }
+        Attempt {
+            job,
+            id,
+            generation,
+            plan,
+            order: watch::Sender::new(Order::Run),
+            over: watch::Sender::new(false),
+            view: Mutex::new(view),
+            changed,
+        }
     }
 
     /// Gives an order; one below what was ordered before changes nothing.

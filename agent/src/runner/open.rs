@@ -52,7 +52,11 @@ pub fn restore(context: &Context, plan: &JobPlan, attempt: &Attempt, restore: Re
         }
     }
     if let Some(lost) = opened.results.iter().find(|f| !dirs.results.join(&f.name).exists()) {
-        let message = format!("job {}: result file {} is missing; bring it back or start the job fresh", attempt.job, dirs.results.join(&lost.name).display());
+        let message = format!(
+            "job {}: result file {} is missing; bring it back or start the job fresh",
+            attempt.job,
+            dirs.results.join(&lost.name).display()
+        );
         return Err(Error::new(Class::Corrupt, message));
     }
     Ok((opened, images))
@@ -147,8 +151,10 @@ pub async fn connectors(
         let Work::Sink(work) = &operator.work else { continue };
         let task = TaskId { operator: operator.id.clone(), subtask };
         let handle: Option<SinkHandle> = opened.regions.values().flat_map(|r| &r.sinks).find(|(t, _)| *t == task).map(|(_, h)| h.clone());
-        let (work, schema, opening, connectors) = (work.clone(), operator.output.clone(), opening(operator, chain, subtask, parallelism)?, context.connectors.clone());
-        let sink = unless_told(&mut orders, move || connectors.sink(&work, &schema, handle.as_ref(), opening), |mut sink| sink.close()).await;
+        let (work, schema, opening, connectors) =
+            (work.clone(), operator.output.clone(), opening(operator, chain, subtask, parallelism)?, context.connectors.clone());
+        let sink =
+            unless_told(&mut orders, move || connectors.sink(&work, &schema, handle.as_ref(), opening), |mut sink| sink.close()).await;
         match named(sink, &attempt.job, &task)? {
             Some(sink) => open.sinks.push(((operator.id.clone(), subtask), sink)),
             None => return Ok(None),
@@ -158,8 +164,10 @@ pub async fn connectors(
         let Work::Source(work) = &operator.work else { continue };
         let task = TaskId { operator: operator.id.clone(), subtask };
         let positions = positions_of(&opened.regions, &operator.id);
-        let (work, schema, opening, connectors) = (work.clone(), operator.output.clone(), opening(operator, chain, subtask, parallelism)?, context.connectors.clone());
-        let source = unless_told(&mut orders, move || connectors.source(&work, &schema, &positions, opening), |mut source| source.close()).await;
+        let (work, schema, opening, connectors) =
+            (work.clone(), operator.output.clone(), opening(operator, chain, subtask, parallelism)?, context.connectors.clone());
+        let source =
+            unless_told(&mut orders, move || connectors.source(&work, &schema, &positions, opening), |mut source| source.close()).await;
         match named(source, &attempt.job, &task)? {
             Some(source) => open.sources.push(((operator.id.clone(), subtask), source)),
             None => return Ok(None),
@@ -173,7 +181,14 @@ fn named<T>(result: Result<T, Error>, job: &weir_planner::id::JobId, task: &Task
 }
 
 /// Builds the chains, state in place, nothing running yet. Blocks.
-pub fn chains(context: &Context, plan: &JobPlan, open: Open, restored: Images, seats: &Seats, reports: flume::Sender<ChainReport>) -> Result<Vec<Chain>, Error> {
+pub fn chains(
+    context: &Context,
+    plan: &JobPlan,
+    open: Open,
+    restored: Images,
+    seats: &Seats,
+    reports: flume::Sender<ChainReport>,
+) -> Result<Vec<Chain>, Error> {
     let wakes = seats.iter().map(|(name, seat)| (*name, seat.clone() as Arc<dyn Wake>)).collect();
     let parts = Parts {
         sources: open.sources.into_iter().collect(),

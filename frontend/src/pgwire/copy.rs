@@ -5,7 +5,8 @@ use crate::error::{Error, sqlstate};
 use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
 use sqlparser::ast::{
-    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Expr, Ident, ObjectName, Query, SelectItem, Statement, TableFactor,
+    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Expr, Ident, ObjectName, Query, SelectItem, Statement,
+    TableFactor,
 };
 
 /// A COPY to the client.
@@ -37,7 +38,8 @@ pub(super) fn parse(statement: &Statement) -> Result<CopyOut, Error> {
         return Err(Error::new(sqlstate::INTERNAL_ERROR, "not a COPY"));
     };
     let only = |what: &str| {
-        Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, what.to_owned()).with_hint("COPY (SELECT …) TO STDOUT and COPY table TO STDOUT are available"))
+        Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, what.to_owned())
+            .with_hint("COPY (SELECT …) TO STDOUT and COPY table TO STDOUT are available"))
     };
     if !*to {
         return only("COPY FROM is not available: rows are written by jobs only");
@@ -88,7 +90,9 @@ fn bare_query() -> Result<Query, Error> {
 
 fn format(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Format, Error> {
     let bad = |text: String| Error::new(sqlstate::INVALID_PARAMETER_VALUE, text);
-    let byte = |c: char, what: &str| u8::try_from(c).ok().filter(u8::is_ascii).ok_or_else(|| bad(format!("COPY {what} must be one ASCII character")));
+    let byte = |c: char, what: &str| {
+        u8::try_from(c).ok().filter(u8::is_ascii).ok_or_else(|| bad(format!("COPY {what} must be one ASCII character")))
+    };
     let (mut csv, mut header, mut delimiter, mut null, mut quote, mut escape) = (false, false, None, None, b'"', None);
     for option in options {
         match option {
@@ -96,7 +100,8 @@ fn format(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Format,
                 "csv" => csv = true,
                 "text" => csv = false,
                 other => {
-                    return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("COPY format '{other}' is not available")).with_hint("use text or csv"));
+                    return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("COPY format '{other}' is not available"))
+                        .with_hint("use text or csv"));
                 }
             },
             CopyOption::Header(on) => header = *on,

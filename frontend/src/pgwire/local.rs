@@ -103,7 +103,8 @@ pub(super) fn answer(statement: &Statement, now: TransactionStatus) -> Result<Op
         }
         Statement::Close { cursor: CloseCursor::All } => done("CLOSE CURSOR ALL"),
         Statement::Close { cursor: CloseCursor::Specific { name } } => {
-            Err(Error::new("34000", format!("cursor '{}' does not exist", folded(name))).with_hint("cursors by DECLARE are not available yet"))
+            Err(Error::new("34000", format!("cursor '{}' does not exist", folded(name)))
+                .with_hint("cursors by DECLARE are not available yet"))
         }
         Statement::UNLISTEN { .. } => done("UNLISTEN"),
         Statement::ShowVariable { variable } => show(variable).map(|rows| Some(Local::Rows(rows))),
@@ -157,7 +158,8 @@ fn check(name: &str, given: &str) -> Result<(), Error> {
     };
     if refused {
         let only = setting(name).unwrap_or_default();
-        return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("{name} cannot be '{given}'")).with_hint(format!("only '{only}' is available")));
+        return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("{name} cannot be '{given}'"))
+            .with_hint(format!("only '{only}' is available")));
     }
     Ok(())
 }

@@ -141,12 +141,8 @@ impl Frame {
     /// Whether the protocol has such a message at all.
     pub fn is_known(tag: u8) -> bool {
         let others = [
-            MESSAGE_TYPE_BYTE_QUERY,
-            MESSAGE_TYPE_BYTE_SYNC,
-            MESSAGE_TYPE_BYTE_TERMINATE,
-            MESSAGE_TYPE_BYTE_COPY_DATA,
-            MESSAGE_TYPE_BYTE_COPY_DONE,
-            MESSAGE_TYPE_BYTE_COPY_FAIL,
+            MESSAGE_TYPE_BYTE_QUERY, MESSAGE_TYPE_BYTE_SYNC, MESSAGE_TYPE_BYTE_TERMINATE, MESSAGE_TYPE_BYTE_COPY_DATA,
+            MESSAGE_TYPE_BYTE_COPY_DONE, MESSAGE_TYPE_BYTE_COPY_FAIL,
         ];
         Self::waits_for_sync(tag) || others.contains(&tag)
     }
@@ -154,12 +150,8 @@ impl Frame {
     /// Whether an error in this message is answered at once or keeps quiet until Sync.
     pub fn waits_for_sync(tag: u8) -> bool {
         let extended = [
-            MESSAGE_TYPE_BYTE_PARSE,
-            MESSAGE_TYPE_BYTE_BIND,
-            MESSAGE_TYPE_BYTE_DESCRIBE,
-            MESSAGE_TYPE_BYTE_EXECUTE,
-            MESSAGE_TYPE_BYTE_CLOSE,
-            MESSAGE_TYPE_BYTE_FLUSH,
+            MESSAGE_TYPE_BYTE_PARSE, MESSAGE_TYPE_BYTE_BIND, MESSAGE_TYPE_BYTE_DESCRIBE, MESSAGE_TYPE_BYTE_EXECUTE,
+            MESSAGE_TYPE_BYTE_CLOSE, MESSAGE_TYPE_BYTE_FLUSH,
         ];
         extended.contains(&tag)
     }
@@ -263,8 +255,11 @@ impl Reader {
 
 /// The answer to a message that is too long to be held.
 pub(super) fn too_long(bytes: usize) -> Error {
-    Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes is too long"))
-        .with_hint(format!("a query may have {} MiB, a message with its parameters {} MiB", QUERY_BYTES_MAX >> 20, MESSAGE_BYTES_MAX >> 20))
+    Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes is too long")).with_hint(format!(
+        "a query may have {} MiB, a message with its parameters {} MiB",
+        QUERY_BYTES_MAX >> 20,
+        MESSAGE_BYTES_MAX >> 20
+    ))
 }
 
 /// A text as the wire can carry it: a NUL would end it early and shift what follows.

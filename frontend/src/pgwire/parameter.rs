@@ -64,7 +64,9 @@ fn from_binary(number: usize, hint: u32, ty: &DataType, bytes: &[u8]) -> Result<
         DataType::Int64 => fixed(bytes).map(|b| ScalarValue::Int64(Some(i64::from_be_bytes(b)))),
         DataType::Float32 => fixed(bytes).map(|b| ScalarValue::Float32(Some(f32::from_be_bytes(b)))),
         DataType::Float64 => fixed(bytes).map(|b| ScalarValue::Float64(Some(f64::from_be_bytes(b)))),
-        DataType::Utf8 if hint == types::UUID.oid => fixed(bytes).map(|b| ScalarValue::from(uuid::Uuid::from_bytes(b).to_string().as_str())),
+        DataType::Utf8 if hint == types::UUID.oid => {
+            fixed(bytes).map(|b| ScalarValue::from(uuid::Uuid::from_bytes(b).to_string().as_str()))
+        }
         DataType::Utf8 => {
             // jsonb puts its version first.
             let bytes = if hint == types::JSONB.oid { bytes.strip_prefix(&[1]).unwrap_or(bytes) } else { bytes };
@@ -191,7 +193,8 @@ fn array(number: usize, element: &DataType, bytes: &[u8]) -> Result<ScalarValue,
 
 /// NUMERIC in binary as an integer and its scale.
 fn numeric(bytes: &[u8]) -> Option<(i128, i8)> {
-    let mut words = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair.first().copied().unwrap_or(0), pair.last().copied().unwrap_or(0)]));
+    let mut words =
+        bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair.first().copied().unwrap_or(0), pair.last().copied().unwrap_or(0)]));
     let (count, weight, sign, scale) = (words.next()?, words.next()? as i16, words.next()?, i8::try_from(words.next()?).ok()?);
     if !matches!(sign, 0 | 0x4000) || !(0..=38).contains(&scale) {
         return None;

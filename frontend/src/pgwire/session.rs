@@ -317,9 +317,10 @@ impl<E: Answers> Session<E> {
         let postgres = E::postgres(statement);
         self.check_transaction(postgres)?;
         if let Some(postgres) = postgres
-            && let Some(local) = local::answer(postgres, self.transaction).map_err(Stop::Failed)? {
-                return self.local(local, formats, text).await;
-            }
+            && let Some(local) = local::answer(postgres, self.transaction).map_err(Stop::Failed)?
+        {
+            return self.local(local, formats, text).await;
+        }
         let engine = &self.engine;
         let work = async { engine.run(statement, parameters).await.map_err(Stop::Failed) };
         match interruptible(&mut self.reader, &mut self.control, work).await? {
@@ -339,7 +340,10 @@ impl<E: Answers> Session<E> {
         if may_run {
             return Ok(());
         }
-        Err(Stop::Failed(Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block").with_hint("ROLLBACK ends it")))
+        Err(Stop::Failed(
+            Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+                .with_hint("ROLLBACK ends it"),
+        ))
     }
 
     async fn local(&mut self, local: Local, formats: Vec<i16>, text: &Arc<str>) -> Result<Option<Running>, Stop> {
@@ -351,7 +355,9 @@ impl<E: Answers> Session<E> {
                         Outcome::Rows { schema, stream, tag } => {
                             Running::new(schema, stream, tag, Vec::new(), Arc::clone(text))?.copy(&mut self.writer, &copy.format).await
                         }
-                        Outcome::Done { .. } => Err(Stop::Failed(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "COPY takes a query that gives rows"))),
+                        Outcome::Done { .. } => {
+                            Err(Stop::Failed(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "COPY takes a query that gives rows")))
+                        }
                     }
                 };
                 let count = interruptible(&mut self.reader, &mut self.control, work).await?;

@@ -132,7 +132,13 @@ pub(super) fn interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) 
         }
     }
     if micros != 0 || parts.is_empty() {
-        let sign = if micros < 0 { "-" } else if negative_before { "+" } else { "" };
+        let sign = if micros < 0 {
+            "-"
+        } else if negative_before {
+            "+"
+        } else {
+            ""
+        };
         let size = micros.unsigned_abs();
         let seconds = size / 1_000_000;
         let mut clock = BytesMut::new();

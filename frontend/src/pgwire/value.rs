@@ -10,8 +10,9 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, Float32Type, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
-    Schema, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, Float32Type, Float64Type, Int64Type, IntervalMonthDayNanoType,
+    IntervalUnit, Schema, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType,
 };
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -33,7 +34,9 @@ const COLUMNS_MAX: usize = 1_664;
 pub(super) fn check_width(schema: &Schema) -> Result<(), Error> {
     match schema.fields().len() {
         ..=COLUMNS_MAX => Ok(()),
-        many => Err(Error::new("54011", format!("an answer may have {COLUMNS_MAX} columns, not {many}")).with_hint("ask for fewer columns")),
+        many => {
+            Err(Error::new("54011", format!("an answer may have {COLUMNS_MAX} columns, not {many}")).with_hint("ask for fewer columns"))
+        }
     }
 }
 
@@ -116,9 +119,16 @@ enum Column {
     /// Microseconds of the day.
     Time(Int64Array),
     /// Microseconds since 1970; the extremes are the infinities.
-    Stamp { micros: Int64Array, zoned: bool },
+    Stamp {
+        micros: Int64Array,
+        zoned: bool,
+    },
     Interval(IntervalMonthDayNanoArray),
-    List { lists: ListArray, element: PgType, values: Box<Column> },
+    List {
+        lists: ListArray,
+        element: PgType,
+        values: Box<Column>,
+    },
 }
 
 fn cast(array: &ArrayRef, ty: &DataType) -> Result<ArrayRef, ArrowError> {
@@ -149,7 +159,9 @@ impl Column {
             DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
                 Column::Decimal(cast(array, &DataType::Decimal128(*precision, *scale))?.as_primitive::<Decimal128Type>().clone())
             }
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Column::Text(cast(array, &DataType::Utf8)?.as_string::<i32>().clone()),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                Column::Text(cast(array, &DataType::Utf8)?.as_string::<i32>().clone())
+            }
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
                 Column::Bytes(cast(array, &DataType::Binary)?.as_binary::<i32>().clone())
             }

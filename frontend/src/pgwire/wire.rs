@@ -45,7 +45,10 @@ impl From<std::io::Error> for End {
 pub(super) enum Incoming {
     Frame(Frame),
     /// A message that was too long and has been skipped.
-    TooLong { tag: u8, bytes: usize },
+    TooLong {
+        tag: u8,
+        bytes: usize,
+    },
 }
 
 /// From the client.

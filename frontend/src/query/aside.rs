@@ -64,7 +64,9 @@ pub(super) fn aside(mut stream: SendableRecordBatchStream) -> SendableRecordBatc
 /// Plans on a thread of the runtime's blocking pool. Must be awaited within a runtime.
 ///
 /// Errors: those of `work`; `XX000` when it panicked.
-pub(super) async fn beside<T: Send + 'static>(work: impl Future<Output = std::result::Result<T, Error>> + Send + 'static) -> std::result::Result<T, Error> {
+pub(super) async fn beside<T: Send + 'static>(
+    work: impl Future<Output = std::result::Result<T, Error>> + Send + 'static,
+) -> std::result::Result<T, Error> {
     let runtime = Handle::current();
     let planned = tokio::task::spawn_blocking(move || runtime.block_on(work)).await;
     planned.unwrap_or_else(|_| Err(Error::new(sqlstate::INTERNAL_ERROR, "planning broke off: this is a fault of Weir, please report it")))
@@ -78,7 +80,8 @@ impl PhysicalOptimizerRule for YieldingJoins {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let wrap = |node: Arc<dyn ExecutionPlan>| {
             let any: &dyn std::any::Any = node.as_ref();
-            let joins = any.is::<CrossJoinExec>() || any.is::<NestedLoopJoinExec>() || any.is::<HashJoinExec>() || any.is::<SortMergeJoinExec>();
+            let joins =
+                any.is::<CrossJoinExec>() || any.is::<NestedLoopJoinExec>() || any.is::<HashJoinExec>() || any.is::<SortMergeJoinExec>();
             Ok(if joins { Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>) } else { Transformed::no(node) })
         };
         Ok(plan.transform_up(wrap)?.data)

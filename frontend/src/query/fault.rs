@@ -47,13 +47,14 @@ pub(super) fn of_plan(error: &DataFusionError, text: &str, named: &[Named], stat
         });
     }
     if found.sqlstate == sqlstate::UNDEFINED_FUNCTION
-        && let Some(written) = found.message.strip_prefix("invalid function '").and_then(|rest| rest.strip_suffix('\'')) {
-            let (scalar, aggregate, window) = (state.scalar_functions(), state.aggregate_functions(), state.window_functions());
-            let names = scalar.keys().chain(aggregate.keys()).chain(window.keys()).map(String::as_str);
-            let public = names.filter(|name| !name.starts_with("weir_") && !name.starts_with("pg_"));
-            found.hint = nearest(public, &written.to_lowercase()).map(|name| format!("did you mean {name}?"));
-            found.message = format!("function '{written}' does not exist");
-        }
+        && let Some(written) = found.message.strip_prefix("invalid function '").and_then(|rest| rest.strip_suffix('\''))
+    {
+        let (scalar, aggregate, window) = (state.scalar_functions(), state.aggregate_functions(), state.window_functions());
+        let names = scalar.keys().chain(aggregate.keys()).chain(window.keys()).map(String::as_str);
+        let public = names.filter(|name| !name.starts_with("weir_") && !name.starts_with("pg_"));
+        found.hint = nearest(public, &written.to_lowercase()).map(|name| format!("did you mean {name}?"));
+        found.message = format!("function '{written}' does not exist");
+    }
     found
 }
 
@@ -97,9 +98,10 @@ fn steps(a: &str, b: &str) -> usize {
 pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
     let root = root(error);
     if let DataFusionError::External(inner) = root
-        && let Some(ours) = inner.downcast_ref::<Error>() {
-            return ours.clone();
-        }
+        && let Some(ours) = inner.downcast_ref::<Error>()
+    {
+        return ours.clone();
+    }
     let diagnostic = error.diagnostic();
     let said = diagnostic.map_or_else(|| plain(root), |diagnostic| diagnostic.message.clone());
     let message = tidy(&said);
@@ -108,7 +110,8 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
     if let Some(diagnostic) = diagnostic {
         out.position = diagnostic.span.and_then(|span| position(text, span.start.line, span.start.column));
         let advice = diagnostic.helps.iter().map(|help| &help.message).chain(diagnostic.notes.iter().map(|note| &note.message));
-        let (columns, others): (Vec<String>, Vec<String>) = advice.map(|line| tidy(line)).partition(|line| line.starts_with("possible column "));
+        let (columns, others): (Vec<String>, Vec<String>) =
+            advice.map(|line| tidy(line)).partition(|line| line.starts_with("possible column "));
         let columns: Vec<&str> = columns.iter().map(|line| line.trim_start_matches("possible column ")).take(3).collect();
         let mean = (!columns.is_empty()).then(|| format!("did you mean {}?", columns.join(" or ")));
         let hint: Vec<String> = mean.into_iter().chain(others).collect();
@@ -120,10 +123,7 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
         out.hint = Some("this is a fault of Weir: please report it with the statement".to_owned());
     }
     if let (DataFusionError::ResourcesExhausted(_), None) = (root, &out.hint) {
-        out.hint = Some(format!(
-            "queries share {} MiB: filter or aggregate more, or drop ORDER BY",
-            super::MEMORY_BYTES_MAX >> 20
-        ));
+        out.hint = Some(format!("queries share {} MiB: filter or aggregate more, or drop ORDER BY", super::MEMORY_BYTES_MAX >> 20));
     }
     out
 }
@@ -179,9 +179,7 @@ fn tidy(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
         // "NOT cannot be …" keeps its capitals.
-        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
-            first.to_lowercase().chain(chars).collect()
-        }
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
         _ => text.to_owned(),
     }
 }

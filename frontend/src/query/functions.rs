@@ -167,21 +167,9 @@ fn constants(scope: &Scope, add: Add<'_>) {
     constant("current_schemas", ScalarValue::List(ScalarValue::new_list(&schemas, &DataType::Utf8, true)));
     // Who connects may read everything; there are no roles yet.
     for name in [
-        "has_table_privilege",
-        "has_schema_privilege",
-        "has_database_privilege",
-        "has_column_privilege",
-        "has_any_column_privilege",
-        "has_function_privilege",
-        "has_sequence_privilege",
-        "has_tablespace_privilege",
-        "pg_has_role",
-        "pg_function_is_visible",
-        "pg_type_is_visible",
-        "pg_operator_is_visible",
-        "pg_collation_is_visible",
-        "pg_opclass_is_visible",
-        "pg_ts_config_is_visible",
+        "has_table_privilege", "has_schema_privilege", "has_database_privilege", "has_column_privilege", "has_any_column_privilege",
+        "has_function_privilege", "has_sequence_privilege", "has_tablespace_privilege", "pg_has_role", "pg_function_is_visible",
+        "pg_type_is_visible", "pg_operator_is_visible", "pg_collation_is_visible", "pg_opclass_is_visible", "pg_ts_config_is_visible",
     ] {
         constant(name, ScalarValue::Boolean(Some(true)));
     }
@@ -228,7 +216,11 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
     add(
         "pg_get_userbyid",
         DataType::Utf8,
-        Arc::new(move |args| Ok(ScalarValue::Utf8(number(args, 0)?.map(|oid| if oid == pg_catalog::OWNER_OID { user.clone() } else { format!("unknown (OID={oid})") })))),
+        Arc::new(move |args| {
+            Ok(ScalarValue::Utf8(
+                number(args, 0)?.map(|oid| if oid == pg_catalog::OWNER_OID { user.clone() } else { format!("unknown (OID={oid})") }),
+            ))
+        }),
     );
     add(
         "format_type",
@@ -238,16 +230,8 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
             Ok(ScalarValue::Utf8(number(args, 0)?.map(|oid| types::format(oid, modifier).unwrap_or_else(|| "???".to_owned()))))
         }),
     );
-    add(
-        "quote_ident",
-        DataType::Utf8,
-        Arc::new(|args| Ok(ScalarValue::Utf8(string(args, 0).map(|name| quote_ident(&name))))),
-    );
-    add(
-        "pg_size_pretty",
-        DataType::Utf8,
-        Arc::new(|args| Ok(ScalarValue::Utf8(number(args, 0)?.map(size_pretty)))),
-    );
+    add("quote_ident", DataType::Utf8, Arc::new(|args| Ok(ScalarValue::Utf8(string(args, 0).map(|name| quote_ident(&name))))));
+    add("pg_size_pretty", DataType::Utf8, Arc::new(|args| Ok(ScalarValue::Utf8(number(args, 0)?.map(size_pretty)))));
     let name_of = |relation: &scope::Relation| {
         let name = quote_ident(&relation.name);
         if on_path(&relation) { name } else { format!("{}.{name}", relation.schema) }
@@ -257,7 +241,10 @@ fn lookups(scope: &Arc<Scope>, add: Add<'_>) {
         NAME_OF,
         DataType::Utf8,
         Arc::new(move |args| {
-            Ok(ScalarValue::Utf8(number(args, 0)?.map(|oid| names.get(&oid).cloned().unwrap_or_else(|| if oid == 0 { "-".to_owned() } else { oid.to_string() }))))
+            Ok(ScalarValue::Utf8(
+                number(args, 0)?
+                    .map(|oid| names.get(&oid).cloned().unwrap_or_else(|| if oid == 0 { "-".to_owned() } else { oid.to_string() })),
+            ))
         }),
     );
     let schemas: HashMap<i64, &str> = super::catalog::SCHEMAS.iter().map(|name| (pg_catalog::namespace_oid(name), *name)).collect();
@@ -347,7 +334,11 @@ fn string(args: &[ScalarValue], i: usize) -> Option<String> {
 /// A name as it must be written in SQL.
 pub(super) fn quote_ident(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain && name.chars().next().is_some_and(|c| !c.is_ascii_digit()) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    if plain && name.chars().next().is_some_and(|c| !c.is_ascii_digit()) {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
 }
 
 fn size_pretty(bytes: i64) -> String {

@@ -85,10 +85,9 @@ pub(super) fn table(scope: &Scope, name: &str) -> Result<Option<Arc<dyn TablePro
     let rows = match name {
         "tables" => scope.relations().iter().map(table_row).collect(),
         "columns" => scope.relations().iter().flat_map(column_rows).collect(),
-        "schemata" => super::catalog::SCHEMAS
-            .iter()
-            .map(|name| vec![scope::CATALOG.into(), (*name).into(), "weir".into(), Cell::Null])
-            .collect(),
+        "schemata" => {
+            super::catalog::SCHEMAS.iter().map(|name| vec![scope::CATALOG.into(), (*name).into(), "weir".into(), Cell::Null]).collect()
+        }
         // Weir has no views, constraints or routines of the user's.
         _ => Vec::new(),
     };

@@ -29,9 +29,10 @@ pub(super) fn wanted(plan: &LogicalPlan) -> Result<HashMap<String, Option<DataTy
                 // `x = ANY ($1)`: a list of what x is.
                 if let Expr::ScalarFunction(call) = expr
                     && let ("array_has", [list, element]) = (call.name(), call.args.as_slice())
-                        && let Some(ty) = node.inputs().iter().find_map(|input| element.get_type(input.schema()).ok()) {
-                            note(&mut wanted, list, &DataType::List(Arc::new(Field::new_list_field(ty, true))));
-                        }
+                    && let Some(ty) = node.inputs().iter().find_map(|input| element.get_type(input.schema()).ok())
+                {
+                    note(&mut wanted, list, &DataType::List(Arc::new(Field::new_list_field(ty, true))));
+                }
                 Ok(TreeNodeRecursion::Continue)
             })
         })

@@ -6,8 +6,8 @@ mod empty;
 pub(crate) mod types;
 
 use super::cells::{self, Cell, Columns, Kind};
-use super::scope::{self, Relation, RelationKind, Scope};
 use super::information_schema;
+use super::scope::{self, Relation, RelationKind, Scope};
 use datafusion::catalog::TableProvider;
 use datafusion::error::Result;
 use std::collections::BTreeSet;

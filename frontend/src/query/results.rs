@@ -79,8 +79,14 @@ impl PartitionStream for ResultTable {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let table = self.clone();
-        let request =
-            ReadRequest { id: 0, job: self.job.clone(), target: ReadTarget::Results, schema: self.schema.clone(), limit: self.limit, store_id: None };
+        let request = ReadRequest {
+            id: 0,
+            job: self.job.clone(),
+            target: ReadTarget::Results,
+            schema: self.schema.clone(),
+            limit: self.limit,
+            store_id: None,
+        };
         let columns = Arc::clone(&self.columns);
         let batches = futures::stream::once(async move {
             let job = table.job.clone();
@@ -93,8 +99,13 @@ impl PartitionStream for ResultTable {
 }
 
 fn unreadable(job: &JobId, text: &str) -> DataFusionError {
-    let error = crate::error::Error::new(crate::error::sqlstate::OBJECT_NOT_IN_STATE, format!("the result table of job '{job}' cannot be read now"));
-    DataFusionError::External(Box::new(error.with_detail(text).with_hint("SELECT id, state, last_error FROM weir.jobs says how the job stands")))
+    let error = crate::error::Error::new(
+        crate::error::sqlstate::OBJECT_NOT_IN_STATE,
+        format!("the result table of job '{job}' cannot be read now"),
+    );
+    DataFusionError::External(Box::new(
+        error.with_detail(text).with_hint("SELECT id, state, last_error FROM weir.jobs says how the job stands"),
+    ))
 }
 
 struct Decoding {

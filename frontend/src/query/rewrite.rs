@@ -127,7 +127,8 @@ fn cast(expr: &mut Box<Expr>, ty: &mut DataType) -> Option<Expr> {
         return None;
     }
     let name = type_name(ty)?;
-    let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::Placeholder(_)));
+    let is_text =
+        |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::Placeholder(_)));
     match name.as_str() {
         "regclass" if is_text(expr) => Some(call(NUMBER_OF, vec![take(expr)])),
         // A number stays one under ::oid, and is printed as a name otherwise.
@@ -188,8 +189,8 @@ fn plain_type(ty: &DataType) -> Option<DataType> {
         "bool" | "boolean" => DataType::Boolean,
         "float8" => DataType::DoublePrecision,
         "float4" => DataType::Real,
-        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "regproc" | "regprocedure" | "regoper" | "json" | "jsonb" | "uuid"
-        | "unknown" => DataType::Text,
+        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "regproc" | "regprocedure" | "regoper" | "json" | "jsonb"
+        | "uuid" | "unknown" => DataType::Text,
         _ => return None,
     })
 }
@@ -282,7 +283,9 @@ fn subquery_over_nothing(expr: &Expr) -> Option<Expr> {
 fn over_catalog(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
     let is_catalog = |factor: &TableFactor| match factor {
-        TableFactor::Table { name, args: None, .. } => name.0.last().and_then(|part| part.as_ident()).is_some_and(|ident| ident.value.starts_with("pg_")),
+        TableFactor::Table { name, args: None, .. } => {
+            name.0.last().and_then(|part| part.as_ident()).is_some_and(|ident| ident.value.starts_with("pg_"))
+        }
         _ => false,
     };
     let tables = select.from.iter().flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)));
@@ -380,7 +383,9 @@ const ALWAYS_NULL: [&str; 4] = ["reloptions", "attacl", "relacl", "ftoptions"];
 
 fn never_has_rows(factor: &TableFactor) -> bool {
     match factor {
-        TableFactor::Table { name, args: Some(args), .. } if name.0.last().is_some_and(|part| part.to_string().eq_ignore_ascii_case("unnest")) => {
+        TableFactor::Table { name, args: Some(args), .. }
+            if name.0.last().is_some_and(|part| part.to_string().eq_ignore_ascii_case("unnest")) =>
+        {
             matches!(args.args.as_slice(), [arg] if ALWAYS_NULL.iter().any(|column| arg.to_string().ends_with(column)))
         }
         TableFactor::Table { name, .. } | TableFactor::Function { name, .. } => {
@@ -408,13 +413,7 @@ fn make_empty(query: &mut Query, items: Vec<SelectItem>) {
             SelectItem::ExprWithAlias { alias, .. } => alias,
             _ => Ident::with_quote('"', format!("__empty_{i}")),
         };
-        let text = Expr::Cast {
-            kind: CastKind::Cast,
-            expr: Box::new(null()),
-            data_type: DataType::Text,
-            array: false,
-            format: None,
-        };
+        let text = Expr::Cast { kind: CastKind::Cast, expr: Box::new(null()), data_type: DataType::Text, array: false, format: None };
         SelectItem::ExprWithAlias { expr: text, alias }
     };
     body.projection = items.into_iter().enumerate().map(column).collect();

@@ -116,9 +116,7 @@ impl Scope {
         for entry in &self.entries {
             let (kind, columns) = match &entry.object {
                 CatalogObject::Source(source) => {
-                    let column = |c: &weir_planner::spec::SourceColumn| {
-                        arrow::datatypes::Field::new(&c.name, c.ty.to_arrow(), !c.not_null)
-                    };
+                    let column = |c: &weir_planner::spec::SourceColumn| arrow::datatypes::Field::new(&c.name, c.ty.to_arrow(), !c.not_null);
                     let fields: Vec<_> = source.schema.iter().map(column).collect();
                     (RelationKind::Source, Arc::new(arrow::datatypes::Schema::new(fields)))
                 }
@@ -150,9 +148,7 @@ pub(crate) fn result_schema(job: &JobInfo) -> Option<&Schema> {
 
 /// What a job that has no result table writes into, for messages.
 pub(crate) fn sink_names(job: &JobInfo, entries: &[Arc<CatalogEntry>]) -> Vec<String> {
-    let is_sink = |name: &&String| {
-        entries.iter().any(|entry| &entry.name == *name && matches!(entry.object, CatalogObject::Sink(_)))
-    };
+    let is_sink = |name: &&String| entries.iter().any(|entry| &entry.name == *name && matches!(entry.object, CatalogObject::Sink(_)));
     let named: Vec<String> = job.uses.iter().filter(is_sink).cloned().collect();
     if named.is_empty() { job.spec.sinks.iter().map(|sink| sink.operator_id.to_string()).collect() } else { named }
 }
@@ -160,8 +156,10 @@ pub(crate) fn sink_names(job: &JobInfo, entries: &[Arc<CatalogEntry>]) -> Vec<St
 /// A stable number for a named thing, above those that Postgres gives to its own.
 pub(crate) fn oid(schema: &str, name: &str) -> i64 {
     // FNV-1a: stable over restarts and versions; two names of one installation practically never meet.
-    let hash = schema.bytes().chain([0]).chain(name.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = schema
+        .bytes()
+        .chain([0])
+        .chain(name.bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     16_384 + i64::try_from(hash % 2_000_000_000).unwrap_or(0)
 }

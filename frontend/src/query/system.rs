@@ -387,13 +387,8 @@ fn agents(scope: &Scope) -> Vec<Vec<Cell>> {
     scope.agents().into_iter().map(row).collect()
 }
 
-const CONNECTORS: Columns = &[
-    ("connector", Kind::Text),
-    ("role", Kind::Text),
-    ("option", Kind::Text),
-    ("type", Kind::Text),
-    ("default_value", Kind::Text),
-];
+const CONNECTORS: Columns =
+    &[("connector", Kind::Text), ("role", Kind::Text), ("option", Kind::Text), ("type", Kind::Text), ("default_value", Kind::Text)];
 
 /// One row for each option; one with NULLs for a connector without any.
 fn connectors(scope: &Scope) -> Vec<Vec<Cell>> {
@@ -433,10 +428,12 @@ fn shown(value: &impl Serialize) -> Cell {
 fn readable(value: Value) -> Value {
     match value {
         Value::Object(mut fields) => {
-            if fields.len() == 2 && fields.contains_key("bound")
-                && let Some(text @ Value::String(_)) = fields.remove("sql") {
-                    return text;
-                }
+            if fields.len() == 2
+                && fields.contains_key("bound")
+                && let Some(text @ Value::String(_)) = fields.remove("sql")
+            {
+                return text;
+            }
             let mask = |(name, value): (String, Value)| {
                 let value = if yaml::is_secret(&name) && !value.is_null() { Value::from(yaml::MASK) } else { readable(value) };
                 (name, value)

@@ -269,14 +269,8 @@ async fn secrets_are_never_shown() {
     let door = Door::open().await;
     let mut answers = vec![door.post("/jobs/validate", "application/yaml", JOB).await, door.post("/jobs", "application/yaml", JOB).await];
     for path in [
-        "",
-        "/per_minute",
-        "/per_minute/detail",
-        "/per_minute/plan",
-        "/per_minute/plan?format=text",
-        "/per_minute/plan?format=dot",
-        "/per_minute/events",
-        "/per_minute/versions",
+        "", "/per_minute", "/per_minute/detail", "/per_minute/plan", "/per_minute/plan?format=text", "/per_minute/plan?format=dot",
+        "/per_minute/events", "/per_minute/versions",
     ] {
         answers.push(door.get(&format!("/jobs{path}")).await);
     }

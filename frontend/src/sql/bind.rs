@@ -39,7 +39,8 @@ pub fn bind_spec(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
 fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
     let Some(graph) = Graph::of(spec) else {
         // Expressions have no input without a graph: the rules on graphs say what is wrong.
-        let faults: Vec<Fault> = check(spec, spec.horizon.unwrap_or(Horizon::Local)).into_iter().filter(|fault| fault.code != "unbound").collect();
+        let faults: Vec<Fault> =
+            check(spec, spec.horizon.unwrap_or(Horizon::Local)).into_iter().filter(|fault| fault.code != "unbound").collect();
         return if faults.is_empty() { Err(vec![Fault::new("graph", "edges", "the edges do not make a graph")]) } else { Err(faults) };
     };
     let sources: BTreeMap<_, Source> = spec.sources.iter().map(|source| (source.operator_id.clone(), source.clone())).collect();
@@ -83,7 +84,8 @@ fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec
             let mut call = self::aggregate(text, input)?;
             if let Some(filter) = &filter {
                 if call.filter.is_some() {
-                    return Err(Error::new(sqlstate::SYNTAX_ERROR, "an aggregate has both FILTER (WHERE …) and filter").with_hint("leave one of them out"));
+                    return Err(Error::new(sqlstate::SYNTAX_ERROR, "an aggregate has both FILTER (WHERE …) and filter")
+                        .with_hint("leave one of them out"));
                 }
                 call.filter = Some(condition(filter, input)?.expr);
             }
@@ -123,7 +125,9 @@ pub(crate) fn condition(text: &str, input: &Schema) -> Result<Typed, Error> {
     if typed.ty == ColumnType::Boolean {
         return Ok(typed);
     }
-    Err(Error::new(sqlstate::DATATYPE_MISMATCH, format!("a condition gives BOOLEAN, this gives {}", typed.ty)).with_hint("write a comparison").at(1))
+    Err(Error::new(sqlstate::DATATYPE_MISMATCH, format!("a condition gives BOOLEAN, this gives {}", typed.ty))
+        .with_hint("write a comparison")
+        .at(1))
 }
 
 /// `expr AS name`, or a column that keeps its name.
@@ -142,7 +146,11 @@ pub(crate) fn projection(text: &str, input: &Schema) -> Result<Projection, Error
     let name = match (name, &value.expr) {
         (Some(name), _) => name,
         (None, Expr::Column(column)) => column.clone(),
-        (None, _) => return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection that is not a column needs a name").with_hint("write 'expr AS name'").at(1)),
+        (None, _) => {
+            return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection that is not a column needs a name")
+                .with_hint("write 'expr AS name'")
+                .at(1));
+        }
     };
     Ok(Projection { name, value })
 }
@@ -239,7 +247,8 @@ fn fitted(given: Literal, ty: ColumnType) -> Result<Literal, Error> {
     let cast = folded(&given, ty, false)?;
     let Expr::Literal(value) = cast else { return Err(misfit()) };
     // A number that loses digits on the way is not the number that was written.
-    let exact = matches!(ty, ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt) && matches!(given, Literal::Double(_) | Literal::Decimal { .. } | Literal::Real(_));
+    let exact = matches!(ty, ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt)
+        && matches!(given, Literal::Double(_) | Literal::Decimal { .. } | Literal::Real(_));
     if exact && folded(&value, literal_type(&given), false)? != Expr::Literal(given.clone()) {
         return Err(misfit());
     }

@@ -75,10 +75,11 @@ impl Converter<'_> {
 
     fn aggregate_call(&self, call: &DfAggregate) -> Result<Aggregate, Error> {
         let name = call.func.name();
-        let function = [AggregateFunction::Count, AggregateFunction::Sum, AggregateFunction::Avg, AggregateFunction::Min, AggregateFunction::Max]
-            .into_iter()
-            .find(|function| function.name() == name)
-            .ok_or_else(|| not_yet(&format!("the aggregate {name}")).with_hint("count, sum, avg, min and max work"))?;
+        let function =
+            [AggregateFunction::Count, AggregateFunction::Sum, AggregateFunction::Avg, AggregateFunction::Min, AggregateFunction::Max]
+                .into_iter()
+                .find(|function| function.name() == name)
+                .ok_or_else(|| not_yet(&format!("the aggregate {name}")).with_hint("count, sum, avg, min and max work"))?;
         if call.params.distinct {
             return Err(not_yet(&format!("{name}(DISTINCT …)")));
         }
@@ -137,7 +138,11 @@ impl Converter<'_> {
             }
             Df::Case(case) => Expr::Case {
                 operand: case.expr.as_deref().map(|operand| self.boxed(operand)).transpose()?,
-                branches: case.when_then_expr.iter().map(|(when, then)| Ok((self.convert(when)?, self.convert(then)?))).collect::<Result<_, Error>>()?,
+                branches: case
+                    .when_then_expr
+                    .iter()
+                    .map(|(when, then)| Ok((self.convert(when)?, self.convert(then)?)))
+                    .collect::<Result<_, Error>>()?,
                 otherwise: case.else_expr.as_deref().map(|otherwise| self.boxed(otherwise)).transpose()?,
             },
             Df::Cast(cast) => self.cast(&cast.expr, cast.field.data_type(), false)?,
@@ -157,7 +162,8 @@ impl Converter<'_> {
             Df::ScalarFunction(call) => {
                 let name = call.func.name();
                 if call.func.signature().volatility == Volatility::Volatile {
-                    return Err(refused(&format!("{name}()")).with_hint("a job gives the same rows again after a restart: use functions of the columns, or now()"));
+                    return Err(refused(&format!("{name}()"))
+                        .with_hint("a job gives the same rows again after a restart: use functions of the columns, or now()"));
                 }
                 let args = call.args.iter().map(|arg| self.convert(arg)).collect::<Result<_, Error>>()?;
                 let function = Expr::Function { name: name.to_owned(), args };
@@ -180,7 +186,9 @@ impl Converter<'_> {
             Df::GroupingSet(_) => return Err(not_yet("GROUPING SETS, ROLLUP and CUBE")),
             Df::Placeholder(_) => return Err(refused("a parameter").with_hint("write the value into the statement")),
             Df::Unnest(_) => return Err(not_yet("unnest")),
-            Df::ScalarVariable(..) | Df::HigherOrderFunction(_) | Df::Lambda(_) | Df::LambdaVariable(_) => return Err(refused("this expression")),
+            Df::ScalarVariable(..) | Df::HigherOrderFunction(_) | Df::Lambda(_) | Df::LambdaVariable(_) => {
+                return Err(refused("this expression"));
+            }
             #[expect(deprecated, reason = "DataFusion still has the variant")]
             Df::Wildcard { .. } => return Err(refused("* in an expression")),
         })
@@ -208,7 +216,8 @@ impl Converter<'_> {
 
     fn cast(&self, inner: &Df, to: &DataType, lenient: bool) -> Result<Expr, Error> {
         let expr = self.convert(inner)?;
-        let target = column_type(to).filter(|ty| ty.to_arrow() == *to || matches!(to, DataType::Utf8View | DataType::LargeUtf8 | DataType::BinaryView));
+        let target = column_type(to)
+            .filter(|ty| ty.to_arrow() == *to || matches!(to, DataType::Utf8View | DataType::LargeUtf8 | DataType::BinaryView));
         let Some(target) = target else {
             // Coercion may ask for a type that columns do not have; a text or list type among
             // function arguments is the function's own affair.
@@ -357,7 +366,12 @@ fn stored_depth(expr: &Expr) -> usize {
                 Expr::Case { .. } => 4,
                 Expr::Function { .. } | Expr::InList { .. } => 3,
                 Expr::Not(_) | Expr::Negate(_) | Expr::Column(_) => 1,
-                Expr::Literal(_) | Expr::Binary { .. } | Expr::IsNull { .. } | Expr::IsBoolean { .. } | Expr::Cast { .. } | Expr::Like { .. } => 2,
+                Expr::Literal(_)
+                | Expr::Binary { .. }
+                | Expr::IsNull { .. }
+                | Expr::IsBoolean { .. }
+                | Expr::Cast { .. }
+                | Expr::Like { .. } => 2,
             };
         deepest = deepest.max(level);
         children(expr, &mut |child| open.push((child, level)));
@@ -383,7 +397,9 @@ pub(crate) fn children<'a>(expr: &'a Expr, each: &mut dyn FnMut(&'a Expr)) {
             each(left);
             each(right);
         }
-        Expr::Not(expr) | Expr::Negate(expr) | Expr::IsNull { expr, .. } | Expr::IsBoolean { expr, .. } | Expr::Cast { expr, .. } => each(expr),
+        Expr::Not(expr) | Expr::Negate(expr) | Expr::IsNull { expr, .. } | Expr::IsBoolean { expr, .. } | Expr::Cast { expr, .. } => {
+            each(expr)
+        }
         Expr::Case { operand, branches, otherwise } => {
             operand.iter().chain(otherwise).for_each(|expr| each(expr));
             for (when, then) in branches {
@@ -402,4 +418,3 @@ pub(crate) fn children<'a>(expr: &'a Expr, each: &mut dyn FnMut(&'a Expr)) {
         Expr::Function { args, .. } => args.iter().for_each(each),
     }
 }
-

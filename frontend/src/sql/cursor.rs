@@ -182,7 +182,10 @@ pub(crate) fn syntax(error: &ParserError, places: &Places, end: usize) -> Error 
     let position = location.and_then(|location| places.offset(location)).unwrap_or(end);
     let mut message = message.to_owned();
     if message.starts_with("Expected: ") {
-        message = message.replacen("Expected: ", "expected ", 1).replacen("found: EOF", "found the end of the statement", 1).replace("found: ", "found ");
+        message = message
+            .replacen("Expected: ", "expected ", 1)
+            .replacen("found: EOF", "found the end of the statement", 1)
+            .replace("found: ", "found ");
     } else if let Some(first) = message.get(..1) {
         message = first.to_lowercase() + message.get(1..).unwrap_or_default();
     }

@@ -38,12 +38,17 @@ pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Res
         (Some(_), None) => "values".to_owned(),
         (Some(_), Some(connector)) if connector.value == "values" => "values".to_owned(),
         (Some(_), Some(connector)) => {
-            return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("AS VALUES gives the rows: connector '{}' cannot", connector.value))
-                .with_hint("leave connector out")
-                .at(connector.value_position));
+            return Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!("AS VALUES gives the rows: connector '{}' cannot", connector.value),
+            )
+            .with_hint("leave connector out")
+            .at(connector.value_position));
         }
         (None, Some(connector)) if connector.value == "values" => {
-            return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, "connector 'values' needs its rows").with_hint("write AS VALUES (…), (…) at the end").at(connector.value_position));
+            return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, "connector 'values' needs its rows")
+                .with_hint("write AS VALUES (…), (…) at the end")
+                .at(connector.value_position));
         }
         (None, Some(connector)) => connector.value.clone(),
         (None, None) => {
@@ -60,10 +65,17 @@ pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Res
             }
             SourceOptions::Values(Values { rows: values(rows, &create.columns, places)? })
         }
-        None => options::decode_source(&input_type, given.connector(&input_type)).map_err(|fault| given.error(&fault, create.name.position))?,
+        None => {
+            options::decode_source(&input_type, given.connector(&input_type)).map_err(|fault| given.error(&fault, create.name.position))?
+        }
     };
     let operator_id = OperatorId::new(PLACEHOLDER).map_err(|fault| Error::new(sqlstate::INTERNAL_ERROR, fault.message))?;
-    let column = |column: &ColumnDef| SourceColumn { name: column.name.text.clone(), ty: column.ty, not_null: column.not_null, timestamp_unit: None };
+    let column = |column: &ColumnDef| SourceColumn {
+        name: column.name.text.clone(),
+        ty: column.ty,
+        not_null: column.not_null,
+        timestamp_unit: None,
+    };
     let mut source = Source {
         operator_id,
         input_type,
@@ -79,20 +91,33 @@ pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Res
     watermark(create, &mut source)?;
     options::apply_source_options(&mut source, &given.fields()).map_err(|fault| given.error(&fault, create.name.position))?;
     if source.codec.is_none() && !source.schema.is_empty() && matches!(source.config, SourceOptions::Kafka(_) | SourceOptions::File(_)) {
-        return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("source '{}' has columns, but no format to read them from bytes", create.name.text))
-            .with_hint("add format = 'json' (or 'csv', 'parquet') to WITH; without columns a source without a format gives one column, value BYTEA")
-            .at(create.name.position));
+        return Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            format!("source '{}' has columns, but no format to read them from bytes", create.name.text),
+        )
+        .with_hint(
+            "add format = 'json' (or 'csv', 'parquet') to WITH; without columns a source without a format gives one column, value BYTEA",
+        )
+        .at(create.name.position));
     }
     if of_source(&source).is_empty() {
-        return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("source '{}' declares no columns, and taking them from its data is not available yet", create.name.text))
-            .with_hint("declare them: CREATE SOURCE name (column TYPE, …) WITH (…)")
-            .at(create.name.position));
+        return Err(Error::new(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            format!("source '{}' declares no columns, and taking them from its data is not available yet", create.name.text),
+        )
+        .with_hint("declare them: CREATE SOURCE name (column TYPE, …) WITH (…)")
+        .at(create.name.position));
     }
     let probe = probe(Some(source.clone()), None)?;
     if let Some(fault) = check(&probe, Horizon::Local).into_iter().next() {
         return Err(given.error(&named(fault, "source", &create.name.text), create.name.position));
     }
-    Ok(CatalogEntry { name: create.name.text.clone(), object: CatalogObject::Source(Box::new(source)), sql: create.sql.clone(), created_at_ms: now_ms })
+    Ok(CatalogEntry {
+        name: create.name.text.clone(),
+        object: CatalogObject::Source(Box::new(source)),
+        sql: create.sql.clone(),
+        created_at_ms: now_ms,
+    })
 }
 
 /// The catalog entry of a CREATE SINK.
@@ -112,9 +137,11 @@ pub(crate) fn sink(create: &CreateSink, now_ms: i64) -> Result<CatalogEntry, Err
     }
     let output_type = connector.value.clone();
     let codec = given.format()?;
-    let config = options::decode_sink(&output_type, given.connector(&output_type)).map_err(|fault| given.error(&fault, create.name.position))?;
+    let config =
+        options::decode_sink(&output_type, given.connector(&output_type)).map_err(|fault| given.error(&fault, create.name.position))?;
     let operator_id = OperatorId::new(PLACEHOLDER).map_err(|fault| Error::new(sqlstate::INTERNAL_ERROR, fault.message))?;
-    let mut sink = Sink { operator_id, output_type, config, codec, delivery: Delivery::default(), key: Vec::new(), on_error: OnError::default() };
+    let mut sink =
+        Sink { operator_id, output_type, config, codec, delivery: Delivery::default(), key: Vec::new(), on_error: OnError::default() };
     options::apply_sink_options(&mut sink, &given.fields()).map_err(|fault| given.error(&fault, create.name.position))?;
     let probe = probe(None, Some(sink.clone()))?;
     // Columns of the rows that will come are not known yet: rules on them run with the job.
@@ -122,12 +149,20 @@ pub(crate) fn sink(create: &CreateSink, now_ms: i64) -> Result<CatalogEntry, Err
     if let Some(fault) = own {
         return Err(given.error(&named(fault, "sink", &create.name.text), create.name.position));
     }
-    Ok(CatalogEntry { name: create.name.text.clone(), object: CatalogObject::Sink(Box::new(sink)), sql: create.sql.clone(), created_at_ms: now_ms })
+    Ok(CatalogEntry {
+        name: create.name.text.clone(),
+        object: CatalogObject::Sink(Box::new(sink)),
+        sql: create.sql.clone(),
+        created_at_ms: now_ms,
+    })
 }
 
 /// A fault of a probe, under the name that the user knows.
 fn named(fault: Fault, kind: &str, name: &str) -> Fault {
-    let of = |text: &str| text.replace(&format!("{kind} '{PLACEHOLDER}'"), &format!("{kind} '{name}'")).replace(&format!("'{PLACEHOLDER}'"), &format!("'{name}'"));
+    let of = |text: &str| {
+        text.replace(&format!("{kind} '{PLACEHOLDER}'"), &format!("{kind} '{name}'"))
+            .replace(&format!("'{PLACEHOLDER}'"), &format!("'{name}'"))
+    };
     Fault { message: of(&fault.message), hint: of(&fault.hint), ..fault }
 }
 
@@ -137,15 +172,21 @@ fn watermark(create: &CreateSource, source: &mut Source) -> Result<(), Error> {
     match columns.iter().find(|column| column.name == clause.column.text) {
         None => {
             let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-            return Err(Error::new(sqlstate::UNDEFINED_COLUMN, format!("the watermark's column '{}' is not among the source's columns", clause.column.text))
-                .with_hint(format!("columns here: {}", names.join(", ")))
-                .at(clause.column.position));
+            return Err(Error::new(
+                sqlstate::UNDEFINED_COLUMN,
+                format!("the watermark's column '{}' is not among the source's columns", clause.column.text),
+            )
+            .with_hint(format!("columns here: {}", names.join(", ")))
+            .at(clause.column.position));
         }
         Some(column) if matches!(column.ty, ColumnType::BigInt | ColumnType::Timestamp { .. }) => {}
         Some(column) => {
-            return Err(Error::new(sqlstate::DATATYPE_MISMATCH, format!("the watermark's column '{}' is {}, which is no time", column.name, column.ty))
-                .with_hint("use a TIMESTAMP or BIGINT column")
-                .at(clause.column.position));
+            return Err(Error::new(
+                sqlstate::DATATYPE_MISMATCH,
+                format!("the watermark's column '{}' is {}, which is no time", column.name, column.ty),
+            )
+            .with_hint("use a TIMESTAMP or BIGINT column")
+            .at(clause.column.position));
         }
     }
     source.time.mode = TimeMode::EventTime;
@@ -165,7 +206,8 @@ fn probe(source: Option<Source>, sink: Option<Sink>) -> Result<JobSpec, Error> {
         Operator { id: from.clone(), parallelism: None, kind: OperatorKind::Source },
         Operator { id: to.clone(), parallelism: None, kind: OperatorKind::Sink },
     ];
-    spec.edges = vec![Edge { id: EdgeId::new("e1").map_err(internal)?, from: from.clone(), to: to.clone(), partitioned: false, broadcast: false }];
+    spec.edges =
+        vec![Edge { id: EdgeId::new("e1").map_err(internal)?, from: from.clone(), to: to.clone(), partitioned: false, broadcast: false }];
     let plain = SourceColumn { name: "value".to_owned(), ty: ColumnType::BigInt, not_null: false, timestamp_unit: None };
     spec.sources = vec![source.unwrap_or(Source {
         operator_id: from,
@@ -197,7 +239,9 @@ fn values(rows: &[Vec<(sqlparser::ast::Expr, usize)>], columns: &[ColumnDef], pl
     for row in rows {
         if row.len() != columns.len() {
             let position = row.first().map_or(1, |(_, position)| *position);
-            return Err(Error::new(sqlstate::SYNTAX_ERROR, format!("this row has {} values for {} columns", row.len(), columns.len())).at(position));
+            return Err(
+                Error::new(sqlstate::SYNTAX_ERROR, format!("this row has {} values for {} columns", row.len(), columns.len())).at(position)
+            );
         }
         let mut cells = Vec::with_capacity(row.len());
         for ((expr, position), column) in row.iter().zip(columns) {
@@ -240,7 +284,12 @@ fn json(literal: &Literal) -> Json {
 fn quoted_part(cast: &str) -> Json {
     match cast.split('\'').nth(1) {
         Some(text) => Json::from(text),
-        None => cast.trim_start_matches("CAST(").split_whitespace().next().and_then(|number| number.parse::<i64>().ok()).map_or(Json::Null, Json::from),
+        None => cast
+            .trim_start_matches("CAST(")
+            .split_whitespace()
+            .next()
+            .and_then(|number| number.parse::<i64>().ok())
+            .map_or(Json::Null, Json::from),
     }
 }
 
@@ -276,14 +325,21 @@ impl<'a> Given<'a> {
     fn format(&self) -> Result<Option<Format>, Error> {
         let Some(name) = self.format.iter().find(|option| option.key == "format") else {
             return match self.format.first() {
-                Some(stray) => Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("'{}' is given without a format", stray.key)).with_hint("add format = 'csv'").at(stray.key_position)),
+                Some(stray) => Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("'{}' is given without a format", stray.key))
+                    .with_hint("add format = 'csv'")
+                    .at(stray.key_position)),
                 None => Ok(None),
             };
         };
-        let within = |option: &&WithOption| option.key.strip_prefix("format.").map(|key| (key.to_owned(), Json::from(option.value.as_str())));
+        let within =
+            |option: &&WithOption| option.key.strip_prefix("format.").map(|key| (key.to_owned(), Json::from(option.value.as_str())));
         let fields: Fields<String, Json> = self.format.iter().filter_map(within).collect();
         let decoded = options::decode_format(&name.value, fields).map_err(|fault| {
-            let inner = self.format.iter().find(|option| option.key == format!("format.{}", fault.path)).map_or(name.value_position, |option| option.key_position);
+            let inner = self
+                .format
+                .iter()
+                .find(|option| option.key == format!("format.{}", fault.path))
+                .map_or(name.value_position, |option| option.key_position);
             of_fault(&fault, inner)
         });
         decoded.map(Some)
@@ -339,7 +395,8 @@ pub(crate) fn located(options: &[WithOption], fault: &Fault, fallback: usize) ->
         return of_fault(&fault.clone().with_hint(format!("did you mean '{near}'?")), option.key_position);
     }
     let value = fault.code.starts_with("bad") || fault.code.contains("range") || fault.code.contains("value");
-    let position = option.map_or(fallback, |option| if value || option.key == "connector" { option.value_position } else { option.key_position });
+    let position =
+        option.map_or(fallback, |option| if value || option.key == "connector" { option.value_position } else { option.key_position });
     of_fault(fault, position)
 }
 

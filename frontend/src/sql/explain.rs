@@ -13,7 +13,12 @@ use weir_planner::plan::JobPlan;
 pub(crate) fn text(format: ExplainFormat, lowered: &Lowered, plan: &JobPlan, notices: &[String]) -> Result<String, Error> {
     Ok(match format {
         ExplainFormat::Text => {
-            let mut text = format!("Logical plan\n{}\n\nJobSpec\n{}\n\nJobPlan\n{}", lowered.logical, printed::print(&lowered.spec).trim_end(), explain::text(plan).trim_end());
+            let mut text = format!(
+                "Logical plan\n{}\n\nJobSpec\n{}\n\nJobPlan\n{}",
+                lowered.logical,
+                printed::print(&lowered.spec).trim_end(),
+                explain::text(plan).trim_end()
+            );
             for notice in notices {
                 text.push_str(&format!("\nnote: {notice}"));
             }

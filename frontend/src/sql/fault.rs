@@ -36,7 +36,9 @@ pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize
                 Error::new(sqlstate::AMBIGUOUS_COLUMN, format!("column '{}' is ambiguous", field.name)).at(position)
             }
             SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-                Error::new("42701", format!("column '{name}' appears twice")).with_hint("give one of them another name with AS").at(diagnosed.unwrap_or(fallback))
+                Error::new("42701", format!("column '{name}' appears twice"))
+                    .with_hint("give one of them another name with AS")
+                    .at(diagnosed.unwrap_or(fallback))
             }
         },
         DataFusionError::NotImplemented(message) => {
@@ -53,7 +55,8 @@ pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize
 
 /// A message in SQL's words: the column that is not grouped by, and types by their SQL names.
 fn said_shorter(message: String) -> String {
-    if let (true, Some(column)) = (message.contains("GROUP BY"), message.split("column \"").nth(1).and_then(|rest| rest.split('"').next())) {
+    if let (true, Some(column)) = (message.contains("GROUP BY"), message.split("column \"").nth(1).and_then(|rest| rest.split('"').next()))
+    {
         return format!("column '{column}' must appear in the GROUP BY clause or be used in an aggregate");
     }
     let types = [

@@ -103,7 +103,9 @@ pub(crate) fn result_type(function: AggregateFunction, argument: Option<ColumnTy
             ColumnType::Timestamp { .. } | ColumnType::Interval => None,
         },
         AggregateFunction::Avg => match ty {
-            ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt | ColumnType::Real | ColumnType::Double => Some(ColumnType::Double),
+            ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt | ColumnType::Real | ColumnType::Double => {
+                Some(ColumnType::Double)
+            }
             // Four more digits after the point, as far as 38 digits allow.
             ColumnType::Decimal { precision, scale } => {
                 Some(ColumnType::Decimal { precision: precision.saturating_add(4).min(38), scale: scale.saturating_add(4).min(38) })

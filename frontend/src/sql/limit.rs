@@ -53,8 +53,11 @@ pub(crate) fn depth(tokens: &[TokenWithSpan], places: &Places) -> Result<(), Err
             after_name = matches!(&token.token, Token::Word(word) if !before_bracket(&word.value));
         }
         if called && calls == CALLS_MAX {
-            let error = Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("function calls are nested too deeply: at most {CALLS_MAX} within each other are taken"))
-                .with_hint("compute the inner part in a subquery in FROM");
+            let error = Error::new(
+                sqlstate::PROGRAM_LIMIT_EXCEEDED,
+                format!("function calls are nested too deeply: at most {CALLS_MAX} within each other are taken"),
+            )
+            .with_hint("compute the inner part in a subquery in FROM");
             return Err(Error { position: places.start(token.span), ..error });
         }
         let too_deep = match &token.token {
@@ -66,7 +69,10 @@ pub(crate) fn depth(tokens: &[TokenWithSpan], places: &Places) -> Result<(), Err
                 levels.push(Level { is_case: true, calls, ..Level::default() });
                 levels.len() > NESTING_MAX + 1
             }
-            token if matches!(token, Token::RParen | Token::RBracket) || (is_word(token, "end") && levels.last().is_some_and(|level| level.is_case)) => {
+            token
+                if matches!(token, Token::RParen | Token::RBracket)
+                    || (is_word(token, "end") && levels.last().is_some_and(|level| level.is_case)) =>
+            {
                 if levels.len() > 1
                     && let Some(closed) = levels.pop()
                     && let Some(outer) = levels.last_mut()
@@ -115,8 +121,8 @@ fn is_word(token: &Token, word: &str) -> bool {
 /// Words that stand before a bracket without calling anything.
 fn before_bracket(word: &str) -> bool {
     const WORDS: [&str; 28] = [
-        "select", "distinct", "from", "join", "lateral", "where", "and", "or", "not", "in", "any", "all", "some", "exists", "when", "then", "else",
-        "case", "as", "on", "using", "by", "having", "over", "filter", "values", "union", "array",
+        "select", "distinct", "from", "join", "lateral", "where", "and", "or", "not", "in", "any", "all", "some", "exists", "when", "then",
+        "else", "case", "as", "on", "using", "by", "having", "over", "filter", "values", "union", "array",
     ];
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
@@ -153,7 +159,9 @@ pub(crate) fn on_deep_stack<T: Send>(plan: impl FnOnce() -> Result<T, Error> + S
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("plan".to_owned()).stack_size(PLANNING_STACK_BYTES).spawn_scoped(scope, plan);
         match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err(Error::new(sqlstate::INTERNAL_ERROR, "planning broke off: this is a fault of Weir, please report it"))),
+            Ok(thread) => thread.join().unwrap_or_else(|_| {
+                Err(Error::new(sqlstate::INTERNAL_ERROR, "planning broke off: this is a fault of Weir, please report it"))
+            }),
             Err(error) => Err(Error::new("53000", format!("no thread to plan on: {error}"))),
         }
     })

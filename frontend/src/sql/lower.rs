@@ -30,8 +30,8 @@ use weir_planner::connector::{Nothing, SinkOptions};
 use weir_planner::expr::Expr;
 use weir_planner::id::{EdgeId, JobId, JobVersion, OperatorId};
 use weir_planner::spec::{
-    Checkpoint, Delivery, Edge, JobSpec, Map, OnError, OnHubLoss, Operator, OperatorKind, Placement, Rebalance, Recovery, Resources, Restart, Sink, Source, State,
-    TimeMode,
+    Checkpoint, Delivery, Edge, JobSpec, Map, OnError, OnHubLoss, Operator, OperatorKind, Placement, Rebalance, Recovery, Resources,
+    Restart, Sink, Source, State, TimeMode,
 };
 
 /// What a CREATE JOB asks for.
@@ -88,7 +88,11 @@ pub(crate) fn lower(job: &CreateJob, snapshot: &CatalogSnapshot, places: &Places
 /// What was printed did not bind back: a limit, or a fault of ours.
 fn rebinding(faults: &[weir_planner::error::Fault], position: usize) -> Error {
     let message = faults.first().map_or_else(String::new, |fault| fault.message.clone());
-    let code = if message.contains("too large") || message.contains("too deep") { sqlstate::PROGRAM_LIMIT_EXCEEDED } else { sqlstate::INTERNAL_ERROR };
+    let code = if message.contains("too large") || message.contains("too deep") {
+        sqlstate::PROGRAM_LIMIT_EXCEEDED
+    } else {
+        sqlstate::INTERNAL_ERROR
+    };
     Error::new(code, format!("the query cannot be written as a spec: {message}")).at(position)
 }
 
@@ -210,7 +214,11 @@ impl Lowering<'_> {
                 let stream = self.lower(&projection.input, &inner)?;
                 let exprs: Vec<Expr> = projection.expr.iter().map(|expr| self.compose(expr, &stream, input)).collect::<Result<_, _>>()?;
                 let stream = if stream::too_large(&exprs) { self.rebased(stream, input)? } else { stream };
-                let columns = projection.expr.iter().map(|expr| Ok(Out { expr: self.compose(expr, &stream, input)? })).collect::<Result<_, Error>>()?;
+                let columns = projection
+                    .expr
+                    .iter()
+                    .map(|expr| Ok(Out { expr: self.compose(expr, &stream, input)? }))
+                    .collect::<Result<_, Error>>()?;
                 Ok(Stream { columns, ..stream })
             }
             LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<Tumble>() {
@@ -233,7 +241,8 @@ impl Lowering<'_> {
         let column = |column: &Column| {
             let at = schema.index_of_column(column).ok();
             let out = at.and_then(|at| stream.columns.get(at));
-            out.map(|out| out.expr.clone()).ok_or_else(|| Error::new(sqlstate::UNDEFINED_COLUMN, format!("column '{}' does not exist", column.flat_name())))
+            out.map(|out| out.expr.clone())
+                .ok_or_else(|| Error::new(sqlstate::UNDEFINED_COLUMN, format!("column '{}' does not exist", column.flat_name())))
         };
         Converter { schema, column: &column }.scalar(expr).map_err(|error| self.placed(error))
     }
@@ -267,13 +276,19 @@ impl Lowering<'_> {
             (Some(Expr::Column(given)), Some(time)) if given == time => {}
             (_, None) => {
                 return Err(Error::new("42P17", format!("'{}' has no event time: its source has no WATERMARK clause", stream.origin))
-                    .with_hint(format!("CREATE SOURCE {} (…, WATERMARK FOR {1} AS {1} - INTERVAL '5 seconds') …", stream.origin, tumble.time.name))
+                    .with_hint(format!(
+                        "CREATE SOURCE {} (…, WATERMARK FOR {1} AS {1} - INTERVAL '5 seconds') …",
+                        stream.origin, tumble.time.name
+                    ))
                     .at(position));
             }
             (_, Some(time)) => {
-                return Err(Error::new("42P17", format!("'{}' is not the time column: windows follow the column of the source's WATERMARK clause", tumble.time.name))
-                    .with_hint(format!("use '{time}', unchanged: tumble(t, {time}, …)"))
-                    .at(position));
+                return Err(Error::new(
+                    "42P17",
+                    format!("'{}' is not the time column: windows follow the column of the source's WATERMARK clause", tumble.time.name),
+                )
+                .with_hint(format!("use '{time}', unchanged: tumble(t, {time}, …)"))
+                .at(position));
             }
         }
         stream.windowing = Some(Windowing { size_ms: tumble.size_ms, offset_ms: tumble.offset_ms, position });
@@ -307,11 +322,14 @@ impl Lowering<'_> {
     fn materialize(&mut self, stream: Stream, names: &[String]) -> Result<Stream, Error> {
         if let Some(windowing) = &stream.windowing {
             return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "tumble(…) without GROUP BY is not available yet")
-                .with_hint("aggregate in the window: SELECT window_start, window_end, count(*) FROM tumble(…) GROUP BY window_start, window_end")
+                .with_hint(
+                    "aggregate in the window: SELECT window_start, window_end, count(*) FROM tumble(…) GROUP BY window_start, window_end",
+                )
                 .at(windowing.position));
         }
         let mut filter = stream.filter.clone();
-        if let (Some(condition), Some(OperatorKind::Window(window))) = (&filter, self.operators.get_mut(stream.from).map(|operator| &mut operator.kind))
+        if let (Some(condition), Some(OperatorKind::Window(window))) =
+            (&filter, self.operators.get_mut(stream.from).map(|operator| &mut operator.kind))
             && window.having.is_none()
         {
             window.having = Some(stream::text(condition));
@@ -331,7 +349,11 @@ impl Lowering<'_> {
     /// Emits a subquery's columns where repeating its expressions would make them grow without bound.
     fn rebased(&mut self, mut stream: Stream, schema: &DFSchema) -> Result<Stream, Error> {
         let windowing = stream.windowing.take();
-        let window = if windowing.is_some() { stream.columns.split_off(stream.columns.len().saturating_sub(WINDOW_COLUMNS.len())) } else { Vec::new() };
+        let window = if windowing.is_some() {
+            stream.columns.split_off(stream.columns.len().saturating_sub(WINDOW_COLUMNS.len()))
+        } else {
+            Vec::new()
+        };
         let mut taken = BTreeSet::new();
         let mut names = Vec::new();
         for field in schema.fields().iter().take(stream.columns.len()) {

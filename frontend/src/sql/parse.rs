@@ -10,12 +10,12 @@ use super::limit;
 use super::place::Places;
 use super::statement::{Body, CreateJob, ExplainFormat, JobChange, ObjectKind, Show};
 use crate::error::{Error, sqlstate};
+use object::{create_sink, create_source, if_not_exists, with_options};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::time::Duration;
 use weir_hub::hub::WaitFor;
-use object::{create_sink, create_source, if_not_exists, with_options};
 
 /// `TIMEOUT` when none is given.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -101,9 +101,12 @@ fn create(mut cursor: Cursor<'_>) -> Result<Body, Error> {
     }
     if cursor.sees("job") {
         if or_replace {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "CREATE OR REPLACE JOB is not available: a job's state belongs to its query")
-                .with_hint("DROP JOB deletes the job with its state and results; then CREATE JOB makes the new one")
-                .at(cursor.position()));
+            return Err(Error::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                "CREATE OR REPLACE JOB is not available: a job's state belongs to its query",
+            )
+            .with_hint("DROP JOB deletes the job with its state and results; then CREATE JOB makes the new one")
+            .at(cursor.position()));
         }
         cursor.expect("job")?;
         return Ok(Body::CreateJob(Box::new(create_job(cursor)?)));
@@ -113,7 +116,9 @@ fn create(mut cursor: Cursor<'_>) -> Result<Body, Error> {
             return Err(later(&cursor, true, what));
         }
     }
-    for word in ["table", "materialized", "index", "schema", "database", "function", "extension", "role", "type", "sequence", "temp", "temporary"] {
+    for word in
+        ["table", "materialized", "index", "schema", "database", "function", "extension", "role", "type", "sequence", "temp", "temporary"]
+    {
         if cursor.sees(word) {
             return Err(later(&cursor, false, "CREATE"));
         }
@@ -142,7 +147,8 @@ fn create_job(mut cursor: Cursor<'_>) -> Result<CreateJob, Error> {
 fn without_table_keyword(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut kept: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     for token in tokens {
-        let introduces = matches!(&token.token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("table"));
+        let introduces =
+            matches!(&token.token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("table"));
         let opens = matches!(kept.last().map(|before| &before.token), Some(Token::LParen | Token::Comma | Token::RArrow));
         if !(introduces && opens) {
             kept.push(token.clone());
@@ -209,7 +215,13 @@ fn object_kind(cursor: &mut Cursor<'_>) -> Option<ObjectKind> {
 
 fn drop_object(mut cursor: Cursor<'_>) -> Result<Body, Error> {
     let Some(kind) = object_kind(&mut cursor) else {
-        for (word, what) in [("view", "DROP VIEW"), ("secret", "DROP SECRET"), ("user", "DROP USER"), ("agent", "DROP AGENT"), ("savepoint", "DROP SAVEPOINT")] {
+        for (word, what) in [
+            ("view", "DROP VIEW"),
+            ("secret", "DROP SECRET"),
+            ("user", "DROP USER"),
+            ("agent", "DROP AGENT"),
+            ("savepoint", "DROP SAVEPOINT"),
+        ] {
             if cursor.sees(word) {
                 return Err(later(&cursor, true, what));
             }
@@ -234,7 +246,13 @@ fn drop_object(mut cursor: Cursor<'_>) -> Result<Body, Error> {
 
 /// A SHOW of ours; `None` leaves it to Postgres (`SHOW server_version`).
 fn show(cursor: &mut Cursor<'_>) -> Result<Option<Show>, Error> {
-    let plain = [("jobs", Show::Jobs), ("sources", Show::Sources), ("sinks", Show::Sinks), ("agents", Show::Agents), ("connectors", Show::Connectors)];
+    let plain = [
+        ("jobs", Show::Jobs),
+        ("sources", Show::Sources),
+        ("sinks", Show::Sinks),
+        ("agents", Show::Agents),
+        ("connectors", Show::Connectors),
+    ];
     for (word, show) in plain {
         if cursor.take(&["show", word]) {
             return Ok(Some(show));
@@ -247,7 +265,9 @@ fn show(cursor: &mut Cursor<'_>) -> Result<Option<Show>, Error> {
     if cursor.take(&["show", "job", "spec"]) {
         return Ok(Some(Show::JobSpec(cursor.name("the job's name")?)));
     }
-    for (word, what) in [("views", "SHOW VIEWS"), ("users", "SHOW USERS"), ("checkpoints", "SHOW CHECKPOINTS"), ("savepoints", "SHOW SAVEPOINTS")] {
+    for (word, what) in
+        [("views", "SHOW VIEWS"), ("users", "SHOW USERS"), ("checkpoints", "SHOW CHECKPOINTS"), ("savepoints", "SHOW SAVEPOINTS")]
+    {
         if cursor.sees_ahead(1, word) {
             return Err(later(cursor, true, what));
         }

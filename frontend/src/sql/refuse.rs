@@ -8,8 +8,9 @@ use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
 use datafusion::logical_expr::Volatility;
 use sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName, OrderByKind, Query,
-    Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan, Visit, Visitor,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
+    OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan, Visit,
+    Visitor,
 };
 use sqlparser::tokenizer::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +104,11 @@ impl Check<'_> {
                     (SetOperator::Union, SetQuantifier::All) => {}
                     (SetOperator::Union, _) => {
                         let hint = "use UNION ALL, which passes all rows on";
-                        return self.not_streaming(right.span(), "UNION without ALL cannot run as a stream: it would have to remember every row", hint);
+                        return self.not_streaming(
+                            right.span(),
+                            "UNION without ALL cannot run as a stream: it would have to remember every row",
+                            hint,
+                        );
                     }
                     _ => {
                         let message = format!("{op} cannot run as a stream: it would have to remember every row");
@@ -113,9 +118,11 @@ impl Check<'_> {
                 self.body(left)?;
                 self.body(right)
             }
-            SetExpr::Values(values) => {
-                self.not_streaming(values.span(), "a job reads from sources, not from VALUES", "CREATE SOURCE v (…) AS VALUES (…) makes a source of rows")
-            }
+            SetExpr::Values(values) => self.not_streaming(
+                values.span(),
+                "a job reads from sources, not from VALUES",
+                "CREATE SOURCE v (…) AS VALUES (…) makes a source of rows",
+            ),
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) | SetExpr::Table(_) => {
                 self.not_streaming(body.span(), "a job's query is a SELECT", "write SELECT … FROM a source")
             }
@@ -136,12 +143,18 @@ impl Check<'_> {
                         FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(ident)))
                         | FunctionArg::Named { arg: FunctionArgExpr::Expr(Expr::Identifier(ident)), .. },
                     ) => self.table(&ObjectName::from(vec![ident.clone()])),
-                    Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(idents)))) => self.table(&ObjectName::from(idents.clone())),
+                    Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(idents)))) => {
+                        self.table(&ObjectName::from(idents.clone()))
+                    }
                     _ => NEXT,
                 }
             }
             TableFactor::Derived { lateral: false, .. } => NEXT,
-            other => self.not_streaming(other.span(), "this kind of table cannot be read by a job", "a job reads sources, tumble(…) over them, and subqueries"),
+            other => self.not_streaming(
+                other.span(),
+                "this kind of table cannot be read by a job",
+                "a job reads sources, tumble(…) over them, and subqueries",
+            ),
         }
     }
 
@@ -239,13 +252,23 @@ impl Check<'_> {
         if let Some(position) = self.places.start(span) {
             self.landmarks.functions.entry(name.clone()).or_insert(position);
         }
-        if function.over.is_some() || FUNCTIONS.window.contains(&name) && !FUNCTIONS.scalar.contains_key(&name) && !FUNCTIONS.other_aggregates.contains(&name) {
-            return self.not_streaming(span, "functions over rows (OVER) are not available yet", "aggregate in a window: GROUP BY … over tumble(…)");
+        if function.over.is_some()
+            || FUNCTIONS.window.contains(&name) && !FUNCTIONS.scalar.contains_key(&name) && !FUNCTIONS.other_aggregates.contains(&name)
+        {
+            return self.not_streaming(
+                span,
+                "functions over rows (OVER) are not available yet",
+                "aggregate in a window: GROUP BY … over tumble(…)",
+            );
         }
         if FUNCTIONS.aggregate.contains_key(name.as_str()) {
             if let FunctionArguments::List(list) = &function.args {
                 if list.duplicate_treatment.is_some_and(|treatment| treatment.to_string() == "DISTINCT") {
-                    return self.not_streaming(span, &format!("{name}(DISTINCT …) is not available yet"), "count, sum, avg, min and max of all values work");
+                    return self.not_streaming(
+                        span,
+                        &format!("{name}(DISTINCT …) is not available yet"),
+                        "count, sum, avg, min and max of all values work",
+                    );
                 }
                 if !list.clauses.is_empty() {
                     return self.not_streaming(span, &format!("clauses in {name}(…) are not available yet"), "FILTER (WHERE …) works");
@@ -272,10 +295,13 @@ impl Check<'_> {
         }
         let error = Error::new(sqlstate::UNDEFINED_FUNCTION, format!("function {name} does not exist"));
         let known = FUNCTIONS.scalar.keys().map(String::as_str).chain(FUNCTIONS.aggregate.keys().copied());
-        self.stop(span, match nearest(&name, known) {
-            Some(near) => error.with_hint(format!("did you mean {near}?")),
-            None => error,
-        })
+        self.stop(
+            span,
+            match nearest(&name, known) {
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error,
+            },
+        )
     }
 }
 
@@ -348,7 +374,8 @@ impl Visitor for Check<'_> {
         match value.value {
             Value::Placeholder(_) => self.stop(
                 value.span,
-                Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a job's query takes no parameters").with_hint("write the value into the statement"),
+                Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a job's query takes no parameters")
+                    .with_hint("write the value into the statement"),
             ),
             _ => NEXT,
         }

@@ -20,7 +20,9 @@ use weir_planner::schema::Schema;
 /// The query that a SHOW is short for.
 fn query(show: &Show) -> Option<&'static str> {
     match show {
-        Show::Jobs => Some("SELECT id, version, state, desired_state, parallelism, rows_in_total, rows_out_total, last_error FROM weir.jobs ORDER BY id"),
+        Show::Jobs => Some(
+            "SELECT id, version, state, desired_state, parallelism, rows_in_total, rows_out_total, last_error FROM weir.jobs ORDER BY id",
+        ),
         Show::Agents => Some("SELECT id, state, address, version, last_seen_at, tasks FROM weir.agents ORDER BY id"),
         Show::Connectors => Some("SELECT * FROM weir.connectors"),
         Show::Sources | Show::Sinks | Show::Create { .. } | Show::JobSpec(_) => None,
@@ -60,7 +62,13 @@ pub(super) async fn show(engine: &Engine, show: &Show) -> Result<Outcome, Error>
             CatalogObject::Source(source) => {
                 let names: Vec<String> = schema_of_source(source).0.into_iter().map(|column| column.name).collect();
                 let format = source.codec.as_ref().map(format_name);
-                Some(vec![Some(entry.name.clone()), Some(source.input_type.clone()), format, Some(names.join(", ")), source.time.timestamp_field.clone()])
+                Some(vec![
+                    Some(entry.name.clone()),
+                    Some(source.input_type.clone()),
+                    format,
+                    Some(names.join(", ")),
+                    source.time.timestamp_field.clone(),
+                ])
             }
             CatalogObject::Sink(_) => None,
         }),
@@ -123,7 +131,9 @@ fn entry(engine: &Engine, kind: ObjectKind, name: &Named) -> Result<Arc<CatalogE
     let is_kind = |entry: &Arc<CatalogEntry>| {
         matches!((&entry.object, kind), (CatalogObject::Source(_), ObjectKind::Source) | (CatalogObject::Sink(_), ObjectKind::Sink))
     };
-    found.filter(is_kind).ok_or_else(|| Error::new(sqlstate::UNDEFINED_OBJECT, format!("{} '{}' does not exist", kind.word(), name.text)).at(name.position))
+    found
+        .filter(is_kind)
+        .ok_or_else(|| Error::new(sqlstate::UNDEFINED_OBJECT, format!("{} '{}' does not exist", kind.word(), name.text)).at(name.position))
 }
 
 /// The statement that made an object, secrets masked.
@@ -230,7 +240,8 @@ pub(super) fn lines(column: &str, text: &str, tag: &'static str) -> Result<Outco
 fn answer(schema: SchemaRef, rows: &[Vec<Option<String>>], tag: &'static str) -> Result<Outcome, Error> {
     let column = |at: usize| -> ArrayRef { Arc::new(rows.iter().map(|row| row.get(at).cloned().flatten()).collect::<StringArray>()) };
     let columns = (0..schema.fields().len()).map(column).collect();
-    let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|error| Error::new(sqlstate::INTERNAL_ERROR, error.to_string()))?;
+    let batch =
+        RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|error| Error::new(sqlstate::INTERNAL_ERROR, error.to_string()))?;
     let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(batch)]));
     Ok(Outcome::Rows { schema, stream: Box::pin(stream), tag: Some(tag) })
 }

@@ -21,12 +21,27 @@ pub(crate) enum Body {
     CreateSink(CreateSink),
     CreateJob(Box<CreateJob>),
     /// `EXPLAIN CREATE JOB …`.
-    Explain { format: ExplainFormat, job: Box<CreateJob> },
-    AlterJob { job: Named, change: JobChange },
-    Drop { kind: ObjectKind, name: Named, if_exists: bool, cascade: bool },
+    Explain {
+        format: ExplainFormat,
+        job: Box<CreateJob>,
+    },
+    AlterJob {
+        job: Named,
+        change: JobChange,
+    },
+    Drop {
+        kind: ObjectKind,
+        name: Named,
+        if_exists: bool,
+        cascade: bool,
+    },
     Show(Show),
     Describe(Named),
-    Wait { job: Named, until: WaitFor, timeout: Duration },
+    Wait {
+        job: Named,
+        until: WaitFor,
+        timeout: Duration,
+    },
     /// Plain Postgres: SELECT, SET, BEGIN, …
     Postgres(Box<ast::Statement>),
 }

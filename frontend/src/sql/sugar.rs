@@ -3,8 +3,8 @@
 
 use super::window::WINDOW_FUNCTIONS;
 use sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, TableFactor, TableFunctionArgs,
-    VisitMut, VisitorMut,
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, TableFactor,
+    TableFunctionArgs, VisitMut, VisitorMut,
 };
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -73,7 +73,11 @@ fn group_key(select: &mut Select) {
 
 fn window_call(expr: &Expr) -> Option<&ast::Function> {
     match expr {
-        Expr::Function(function) if function.name.0.len() == 1 && WINDOW_FUNCTIONS.contains(&function.name.to_string().to_lowercase().as_str()) => Some(function),
+        Expr::Function(function)
+            if function.name.0.len() == 1 && WINDOW_FUNCTIONS.contains(&function.name.to_string().to_lowercase().as_str()) =>
+        {
+            Some(function)
+        }
         _ => None,
     }
 }

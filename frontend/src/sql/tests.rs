@@ -57,7 +57,8 @@ impl House {
                 while let Some(batch) = stream.next().await {
                     let batch = batch.unwrap();
                     let options = FormatOptions::default();
-                    let columns: Vec<_> = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap()).collect();
+                    let columns: Vec<_> =
+                        batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap()).collect();
                     rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(|column| column.value(row).to_string()).collect()));
                 }
                 Ok(Answer::Rows(rows))
@@ -107,7 +108,13 @@ async fn objects_are_made_kept_replaced_and_dropped() {
     assert_eq!(house.refused("CREATE SINK bids WITH (connector = 'drop')").await.sqlstate, sqlstate::DUPLICATE_OBJECT);
 
     let made = house.ok(JOB).await;
-    assert_eq!(made, Answer::Done("CREATE JOB".to_owned(), vec!["job 'per_minute' is created, not started: ALTER JOB per_minute START starts it".to_owned()]));
+    assert_eq!(
+        made,
+        Answer::Done(
+            "CREATE JOB".to_owned(),
+            vec!["job 'per_minute' is created, not started: ALTER JOB per_minute START starts it".to_owned()]
+        )
+    );
     let twice = house.refused(JOB).await;
     assert_eq!((twice.sqlstate, twice.position), (sqlstate::DUPLICATE_OBJECT, Some(12)));
     let kept = house.ok(&JOB.replace("CREATE JOB", "CREATE JOB IF NOT EXISTS")).await;
@@ -118,11 +125,17 @@ async fn objects_are_made_kept_replaced_and_dropped() {
     let used = house.refused("DROP SOURCE bids").await;
     assert_eq!((used.sqlstate, used.position), (sqlstate::DEPENDENT_OBJECTS, Some(13)));
     assert!(used.message.contains("per_minute") && used.hint.is_some(), "{used:?}");
-    assert_eq!(house.ok("DROP SOURCE bids CASCADE").await, Answer::Done("DROP SOURCE".to_owned(), vec!["drop cascades to job 'per_minute'".to_owned()]));
+    assert_eq!(
+        house.ok("DROP SOURCE bids CASCADE").await,
+        Answer::Done("DROP SOURCE".to_owned(), vec!["drop cascades to job 'per_minute'".to_owned()])
+    );
 
     let gone = house.refused("DROP JOB per_minute").await;
     assert_eq!((gone.sqlstate, gone.position), (sqlstate::UNDEFINED_OBJECT, Some(10)));
-    assert_eq!(house.ok("DROP JOB IF EXISTS \"no such\"").await, Answer::Done("DROP JOB".to_owned(), vec!["job 'no such' does not exist, skipping".to_owned()]));
+    assert_eq!(
+        house.ok("DROP JOB IF EXISTS \"no such\"").await,
+        Answer::Done("DROP JOB".to_owned(), vec!["job 'no such' does not exist, skipping".to_owned()])
+    );
     assert_eq!(house.ok("DROP SINK out").await, done("DROP SINK"));
     assert_eq!(house.refused("ALTER JOB nope START").await.sqlstate, sqlstate::UNDEFINED_OBJECT);
     assert_eq!(house.refused("WAIT FOR JOB nope UNTIL RUNNING").await.position, Some(14));
@@ -133,16 +146,29 @@ async fn objects_are_made_kept_replaced_and_dropped() {
 async fn shows_describe_what_there_is_without_secrets() {
     let house = House::open().await;
     house.ok(SOURCE).await;
-    house.ok("CREATE SINK out WITH (connector = 'kafka', brokers = 'b:9092', topic = 'o', format = 'json', 'sasl.password' = 'hush')").await;
+    house
+        .ok("CREATE SINK out WITH (connector = 'kafka', brokers = 'b:9092', topic = 'o', format = 'json', 'sasl.password' = 'hush')")
+        .await;
     house.ok(&JOB.replace("per_minute", "per_minute INTO out")).await;
     assert_eq!(house.lines("SHOW SOURCES").await, ["bids | kafka | json | auction, price, at | at"]);
     assert_eq!(house.lines("SHOW SINKS").await, ["out | kafka | json | at_least_once"]);
-    assert_eq!(house.lines("DESCRIBE bids").await, ["auction | BIGINT | no | ", "price | DECIMAL(10,2) | yes | ", "at | TIMESTAMP(3) | yes | event time"]);
-    assert_eq!(house.lines("DESCRIBE per_minute").await, ["auction | BIGINT | no | ", "window_start | TIMESTAMP(3) | no | ", "n | BIGINT | no | "]);
+    assert_eq!(
+        house.lines("DESCRIBE bids").await,
+        ["auction | BIGINT | no | ", "price | DECIMAL(10,2) | yes | ", "at | TIMESTAMP(3) | yes | event time"]
+    );
+    assert_eq!(
+        house.lines("DESCRIBE per_minute").await,
+        ["auction | BIGINT | no | ", "window_start | TIMESTAMP(3) | no | ", "n | BIGINT | no | "]
+    );
     let created = house.lines("SHOW CREATE SOURCE bids").await.join("\n");
     assert_eq!(created, format!("bids | {}", SOURCE.replace("'hush'", "'***'")));
     assert!(house.lines("SHOW CREATE JOB per_minute").await[0].ends_with(&JOB.replace("per_minute", "per_minute INTO out")));
-    for text in ["SHOW CREATE SINK out", "SHOW JOB SPEC per_minute", "DESCRIBE out", &format!("EXPLAIN {}", JOB.replace("per_minute", "other INTO out"))] {
+    for text in [
+        "SHOW CREATE SINK out",
+        "SHOW JOB SPEC per_minute",
+        "DESCRIBE out",
+        &format!("EXPLAIN {}", JOB.replace("per_minute", "other INTO out")),
+    ] {
         let shown = house.lines(text).await.join("\n");
         assert!(!shown.contains("hush") && shown.contains("***"), "{text}: {shown}");
     }
@@ -161,7 +187,12 @@ async fn explain_shows_each_form_and_creates_nothing() {
     let house = House::open().await;
     house.ok(SOURCE).await;
     let text = house.lines(&format!("EXPLAIN {JOB}")).await.join("\n");
-    for part in ["Logical plan\n", "Tumble: time=bids.at, size=60000 ms, offset=0 ms", "\nJobSpec\nid: per_minute", "\nJobPlan\njob per_minute version 1"] {
+    for part in [
+        "Logical plan\n",
+        "Tumble: time=bids.at, size=60000 ms, offset=0 ms",
+        "\nJobSpec\nid: per_minute",
+        "\nJobPlan\njob per_minute version 1",
+    ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     let json = house.lines(&format!("EXPLAIN (FORMAT json) {JOB}")).await.join("\n");
@@ -187,7 +218,9 @@ async fn the_shown_spec_is_the_stored_one() {
 #[tokio::test]
 async fn clients_formalities_are_accepted_and_queries_run() {
     let house = House::open().await;
-    for (text, tag) in [("BEGIN", "BEGIN"), ("COMMIT", "COMMIT"), ("ROLLBACK", "ROLLBACK"), ("SET a = 1", "SET"), ("DISCARD ALL", "DISCARD ALL")] {
+    for (text, tag) in
+        [("BEGIN", "BEGIN"), ("COMMIT", "COMMIT"), ("ROLLBACK", "ROLLBACK"), ("SET a = 1", "SET"), ("DISCARD ALL", "DISCARD ALL")]
+    {
         assert_eq!(house.ok(text).await, done(tag), "{text}");
     }
     assert_eq!(house.lines("SELECT 1 + 1 AS two").await, ["2"]);

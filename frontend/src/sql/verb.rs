@@ -1,8 +1,8 @@
 //! Statements as verbs of the hub: creating, changing, dropping and waiting for objects.
 
 use super::ddl;
-use super::lower::{self, Lowered};
 use super::limit::on_deep_stack;
+use super::lower::{self, Lowered};
 use super::place::Places;
 use super::statement::{CreateJob, CreateSink, CreateSource, ExplainFormat, JobChange, Named, ObjectKind, WithOption};
 use super::{Engine, Outcome, show};
@@ -79,7 +79,9 @@ fn start_option(option: &WithOption) -> Result<DesiredState, Error> {
     match option.value.to_ascii_lowercase().as_str() {
         "true" | "on" | "yes" => Ok(DesiredState::Running),
         "false" | "off" | "no" => Ok(DesiredState::Stopped),
-        other => Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("start is true or false, not '{other}'")).at(option.value_position)),
+        other => {
+            Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("start is true or false, not '{other}'")).at(option.value_position))
+        }
     }
 }
 
@@ -208,7 +210,9 @@ pub(super) async fn drop_object(engine: &Engine, kind: ObjectKind, name: &Named,
     };
     match dropped {
         Ok(jobs) => Ok(done(tag, jobs.iter().map(|job| format!("drop cascades to job '{job}'")).collect())),
-        Err(HubError::NotFound { .. }) if if_exists => Ok(done(tag, vec![format!("{} '{}' does not exist, skipping", kind.word(), name.text)])),
+        Err(HubError::NotFound { .. }) if if_exists => {
+            Ok(done(tag, vec![format!("{} '{}' does not exist, skipping", kind.word(), name.text)]))
+        }
         Err(error) => Err(of_hub(error, Some(name.position))),
     }
 }
@@ -235,11 +239,18 @@ pub(crate) fn of_hub(error: HubError, position: Option<usize>) -> Error {
             };
             Error::new(sqlstate::UNDEFINED_OBJECT, message).with_hint(hint)
         }
-        HubError::Exists { .. } => Error::new(sqlstate::DUPLICATE_OBJECT, message).with_hint("sources, sinks and jobs share one set of names; IF NOT EXISTS keeps what is there"),
+        HubError::Exists { .. } => Error::new(sqlstate::DUPLICATE_OBJECT, message)
+            .with_hint("sources, sinks and jobs share one set of names; IF NOT EXISTS keeps what is there"),
         HubError::Conflict(_) => Error::new(sqlstate::OBJECT_NOT_IN_STATE, message),
-        HubError::InUse { .. } => Error::new(sqlstate::DEPENDENT_OBJECTS, message).with_hint("drop those jobs first, or use DROP … CASCADE, which stops and drops them"),
-        HubError::JobFailed { .. } => return Error::new(sqlstate::OBJECT_NOT_IN_STATE, message).with_hint("SELECT * FROM weir.job_events tells how it came about"),
-        HubError::Timeout(_) => return Error::new(sqlstate::QUERY_CANCELED, message).with_hint("SHOW JOBS tells how the job stands; TIMEOUT '5m' waits longer"),
+        HubError::InUse { .. } => Error::new(sqlstate::DEPENDENT_OBJECTS, message)
+            .with_hint("drop those jobs first, or use DROP … CASCADE, which stops and drops them"),
+        HubError::JobFailed { .. } => {
+            return Error::new(sqlstate::OBJECT_NOT_IN_STATE, message).with_hint("SELECT * FROM weir.job_events tells how it came about");
+        }
+        HubError::Timeout(_) => {
+            return Error::new(sqlstate::QUERY_CANCELED, message)
+                .with_hint("SHOW JOBS tells how the job stands; TIMEOUT '5m' waits longer");
+        }
         HubError::Unavailable(_) => return Error::new(sqlstate::CANNOT_CONNECT_NOW, message),
         HubError::Store { class, .. } => {
             return Error::new(

@@ -103,7 +103,8 @@ impl RelationPlanner for WindowPlanner {
         let time = match context.sql_to_expr(call.time, input.schema())? {
             Expr::Column(column) => column,
             _ => {
-                let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the second argument of {function} is the time column's name"));
+                let error =
+                    Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the second argument of {function} is the time column's name"));
                 return Err(placed(error.with_hint("name the column that the source's WATERMARK clause names"), time_span));
             }
         };
@@ -156,8 +157,9 @@ impl Call {
                 .with_hint("tumble(t, ts, INTERVAL '1 minute') works"));
         }
         let usage = || {
-            Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{function} does not take these arguments"))
-                .with_hint("write tumble(t, ts, INTERVAL '1 minute' [, INTERVAL 'offset']) or TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 minute')")
+            Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{function} does not take these arguments")).with_hint(
+                "write tumble(t, ts, INTERVAL '1 minute' [, INTERVAL 'offset']) or TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 minute')",
+            )
         };
         let (mut positional, mut named) = (Vec::new(), Vec::new());
         for arg in args {
@@ -234,7 +236,8 @@ fn milliseconds(expr: ast::Expr, context: &mut dyn RelationPlannerContext, schem
     };
     match context.sql_to_expr(expr, schema)? {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
-            interval_parts_ms(interval.months, interval.days, interval.nanoseconds).or_else(|message| wrong(&format!("the length of a window: {message}")))
+            interval_parts_ms(interval.months, interval.days, interval.nanoseconds)
+                .or_else(|message| wrong(&format!("the length of a window: {message}")))
         }
         _ => wrong("the length of a window is a constant INTERVAL"),
     }

@@ -35,7 +35,8 @@ pub fn is_secret(name: &str) -> bool {
     let public = name.ends_with("mechanism") || name.ends_with("location") || name.ends_with(".algorithm");
     !public
         && [
-            "password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config", "private_key", "access_key", "api_key",
+            "password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config", "private_key", "access_key",
+            "api_key",
         ]
         .iter()
         .any(|word| name.contains(word))
@@ -107,36 +108,9 @@ fn prune(value: &mut Json, default: &Json) {
 
 /// Fields that come first, in this order; others follow by name.
 const FIRST: [&str; 30] = [
-    "id",
-    "operator_id",
-    "name",
-    "kind",
-    "type",
-    "input_type",
-    "output_type",
-    "version",
-    "parallelism",
-    "max_parallelism",
-    "from",
-    "to",
-    "config",
-    "filter",
-    "project",
-    "window",
-    "keys",
-    "expr",
-    "as",
-    "aggregates",
-    "codec",
-    "schema",
-    "mode",
-    "timestamp_field",
-    "watermark",
-    "time",
-    "operators",
-    "edges",
-    "sources",
-    "sinks",
+    "id", "operator_id", "name", "kind", "type", "input_type", "output_type", "version", "parallelism", "max_parallelism", "from", "to",
+    "config", "filter", "project", "window", "keys", "expr", "as", "aggregates", "codec", "schema", "mode", "timestamp_field", "watermark",
+    "time", "operators", "edges", "sources", "sinks",
 ];
 
 fn ordered(fields: &Map<String, Json>) -> Vec<(&String, &Json)> {

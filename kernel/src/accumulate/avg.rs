@@ -14,9 +14,13 @@ use weir_planner::schema::ColumnType;
 /// An accumulator for the average of values of type `input`; `None` when they have none.
 pub fn new(input: ColumnType, output: ColumnType) -> Option<Box<dyn Accumulator>> {
     match input {
-        ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt => {
-            Some(Box::new(WideAvg::<Int64Type> { sums: WideSums::default(), counts: Count::default(), input: DataType::Int64, scale: 0, output }))
-        }
+        ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt => Some(Box::new(WideAvg::<Int64Type> {
+            sums: WideSums::default(),
+            counts: Count::default(),
+            input: DataType::Int64,
+            scale: 0,
+            output,
+        })),
         ColumnType::Decimal { scale, .. } => Some(Box::new(WideAvg::<Decimal128Type> {
             sums: WideSums::default(),
             counts: Count::default(),

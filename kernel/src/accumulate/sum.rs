@@ -17,9 +17,7 @@ pub fn new(input: ColumnType, output: ColumnType) -> Option<Box<dyn Accumulator>
         ColumnType::Real | ColumnType::Double => {
             Some(Box::new(FloatSum { sums: FloatSums::default(), seen: Bits::default(), output: output.to_arrow() }))
         }
-        ColumnType::Decimal { scale, .. } => {
-            Some(Box::new(DecimalSum { sums: WideSums::default(), seen: Bits::default(), scale, output }))
-        }
+        ColumnType::Decimal { scale, .. } => Some(Box::new(DecimalSum { sums: WideSums::default(), seen: Bits::default(), scale, output })),
         ColumnType::Boolean | ColumnType::Text | ColumnType::Bytea | ColumnType::Date => None,
         ColumnType::Timestamp { .. } | ColumnType::Interval => None,
     }
@@ -187,7 +185,8 @@ impl FloatSums {
     }
 
     pub(crate) fn image(&self, groups: &[u32]) -> [ArrayRef; 2] {
-        let column = |values: &[f64]| Arc::new(Float64Array::from_iter_values(groups.iter().map(|group| values[*group as usize]))) as ArrayRef;
+        let column =
+            |values: &[f64]| Arc::new(Float64Array::from_iter_values(groups.iter().map(|group| values[*group as usize]))) as ArrayRef;
         [column(&self.sums), column(&self.lost)]
     }
 

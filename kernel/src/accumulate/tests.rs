@@ -2,8 +2,8 @@
 
 use crate::accumulate::{Accumulator, accumulator};
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array,
-    Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array,
+    Int64Array, StringArray, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{DataType, Decimal128Type, Float32Type, Float64Type, Int64Type};
 use std::sync::Arc;
@@ -248,7 +248,9 @@ fn extremes_of_nan_and_negative_zero() {
 
 #[test]
 fn types_without_a_meaning_are_refused() {
-    for (function, ty) in [(F::Sum, T::Text), (F::Sum, T::Boolean), (F::Avg, T::Date), (F::Avg, T::Text), (F::Min, T::Interval), (F::Sum, T::Interval)] {
+    for (function, ty) in
+        [(F::Sum, T::Text), (F::Sum, T::Boolean), (F::Avg, T::Date), (F::Avg, T::Text), (F::Min, T::Interval), (F::Sum, T::Interval)]
+    {
         let error = accumulator(&planned(function, Some(ty), T::BigInt)).err().unwrap();
         assert_eq!(error.class, Class::User);
         assert!(error.message.contains(&format!("does not take a value of type {ty}")), "{error}");
@@ -259,7 +261,8 @@ fn types_without_a_meaning_are_refused() {
 fn every_kind() -> Vec<(Box<dyn Accumulator>, Box<dyn Accumulator>, ArrayRef)> {
     let longs: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MAX), None, Some(-4), Some(i64::MAX), Some(7), None]));
     let doubles: ArrayRef = Arc::new(Float64Array::from(vec![Some(1e16), None, Some(1.0), Some(f64::NAN), Some(-1e16), Some(0.1)]));
-    let money: ArrayRef = Arc::new(Decimal128Array::from(vec![Some(1), None, Some(-9_999), Some(3), Some(4), Some(5)]).with_data_type(D.to_arrow()));
+    let money: ArrayRef =
+        Arc::new(Decimal128Array::from(vec![Some(1), None, Some(-9_999), Some(3), Some(4), Some(5)]).with_data_type(D.to_arrow()));
     let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), None, Some(""), Some("zz"), Some("a"), None]));
     let flags: ArrayRef = Arc::new(BooleanArray::from(vec![Some(true), None, Some(false), Some(true), Some(true), None]));
     let two = |function, input, output, values: &ArrayRef| (made(function, input, output), made(function, input, output), values.clone());

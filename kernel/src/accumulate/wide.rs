@@ -26,7 +26,16 @@ impl Wide for i64 {
     #[inline]
     fn add(self, other: Self) -> (Self, i64) {
         let (sum, wrapped) = self.overflowing_add(other);
-        (sum, if !wrapped { 0 } else if other < 0 { -1 } else { 1 })
+        (
+            sum,
+            if !wrapped {
+                0
+            } else if other < 0 {
+                -1
+            } else {
+                1
+            },
+        )
     }
     fn with_carry(self, carry: i64) -> i256 {
         i256::from_i128(i128::from(self) + (i128::from(carry) << 64))
@@ -46,7 +55,16 @@ impl Wide for i128 {
     #[inline]
     fn add(self, other: Self) -> (Self, i64) {
         let (sum, wrapped) = self.overflowing_add(other);
-        (sum, if !wrapped { 0 } else if other < 0 { -1 } else { 1 })
+        (
+            sum,
+            if !wrapped {
+                0
+            } else if other < 0 {
+                -1
+            } else {
+                1
+            },
+        )
     }
     fn with_carry(self, carry: i64) -> i256 {
         i256::from_i128(self).wrapping_add(i256::from_parts(0, i128::from(carry)))

@@ -77,13 +77,23 @@ pub struct SourceHead {
 impl SourceHead {
     /// A head over an opened source. `judge` says that the job has no windows, so that late rows
     /// are judged here (EV-4). `open_bytes_max` bounds the open epoch (EPO-6).
-    pub fn new(id: &OperatorId, work: &SourceWork, output: &Schema, source: Box<dyn Source>, judge: bool, open_bytes_max: u64) -> Result<Self, Error> {
+    pub fn new(
+        id: &OperatorId,
+        work: &SourceWork,
+        output: &Schema,
+        source: Box<dyn Source>,
+        judge: bool,
+        open_bytes_max: u64,
+    ) -> Result<Self, Error> {
         let timing = work.time.as_ref().map(|time| Timing::new(id, time, work.on_error, output, judge)).transpose()?;
         let idle_timeout_ms = work.time.as_ref().map_or(0, |time| time.idle_timeout_ms);
         Ok(SourceHead {
             id: id.clone(),
             source,
-            budget: Budget { rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX), bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX) },
+            budget: Budget {
+                rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX),
+                bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX),
+            },
             open_bytes_max,
             open_bytes: 0,
             schema: Arc::new(output.to_arrow()),
@@ -155,7 +165,13 @@ impl SourceHead {
     }
 
     /// The next envelope; polls only when `may_read`, and then clears it.
-    pub fn next(&mut self, may_read: &mut bool, clock: &dyn Clock, metrics: &ChainMetrics, changed: &mut bool) -> Result<Option<Envelope>, Error> {
+    pub fn next(
+        &mut self,
+        may_read: &mut bool,
+        clock: &dyn Clock,
+        metrics: &ChainMetrics,
+        changed: &mut bool,
+    ) -> Result<Option<Envelope>, Error> {
         if let Some(envelope) = self.out.pop_front() {
             return Ok(Some(envelope));
         }
@@ -309,6 +325,7 @@ impl SourceHead {
                 rows_in: AtomicU64::new(0),
                 rows_invalid: AtomicU64::new(0),
                 rows_error: AtomicU64::new(0),
+                bad: parking_lot::Mutex::new(None),
                 rows_late: AtomicU64::new(0),
                 watermark_ms: AtomicI64::new(watermark),
                 last_event_ms: AtomicI64::new(split.time_max_ms.unwrap_or(i64::MIN)),
@@ -329,6 +346,9 @@ impl SourceHead {
         let counters = shown.get(found.split).ok_or_else(|| Error::new(Class::Bug, "a split lacks its counters"))?;
         counters.rows_in.fetch_add((rows.num_rows() + found.bad.len()) as u64, Ordering::Relaxed);
         counters.rows_error.fetch_add(found.bad.len() as u64, Ordering::Relaxed);
+        if let Some(first) = found.bad.first() {
+            *counters.bad.lock() = Some(format!("{} at {}: {}", counters.name, first.position, first.reason));
+        }
         if let Some(task) = metrics.tasks.first() {
             task.rows_in.fetch_add((rows.num_rows() + found.bad.len()) as u64, Ordering::Relaxed);
             task.bytes_in.fetch_add(found.bytes as u64, Ordering::Relaxed);

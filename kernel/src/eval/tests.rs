@@ -15,7 +15,12 @@ const NOW_MS: i64 = 86_400_000 * 3 + 5;
 
 fn schema() -> Schema {
     let column = |name: &str, ty| Column { name: name.to_owned(), ty, nullable: true };
-    Schema(vec![column("a", ColumnType::BigInt), column("S", ColumnType::Text), column("f", ColumnType::Double), column("b", ColumnType::Boolean)])
+    Schema(vec![
+        column("a", ColumnType::BigInt),
+        column("S", ColumnType::Text),
+        column("f", ColumnType::Double),
+        column("b", ColumnType::Boolean),
+    ])
 }
 
 fn data() -> Data {
@@ -64,7 +69,11 @@ fn columns_literals_and_arithmetic() {
     assert_eq!(longs(&Expr::Literal(Literal::Null(ColumnType::BigInt))), [None; 3]);
     assert_eq!(longs(&binary(BinaryOp::Minus, col("a"), int(3))), [Some(-2), None, Some(i64::MAX - 3)]);
     assert_eq!(longs(&Expr::Negate(Box::new(col("a")))), [Some(-1), None, Some(-i64::MAX)]);
-    let case = Expr::Case { operand: None, branches: vec![(Expr::IsNull { expr: Box::new(col("a")), negated: false }, int(0))], otherwise: Some(Box::new(col("a"))) };
+    let case = Expr::Case {
+        operand: None,
+        branches: vec![(Expr::IsNull { expr: Box::new(col("a")), negated: false }, int(0))],
+        otherwise: Some(Box::new(col("a"))),
+    };
     assert_eq!(longs(&case), [Some(1), Some(0), Some(i64::MAX)]);
 }
 
@@ -92,7 +101,13 @@ fn text_functions_and_names_with_capitals() {
     assert_eq!(upper.as_string::<i32>().iter().collect::<Vec<_>>(), [Some("X"), Some("YY"), None]);
     let joined = run(&call("concat", vec![col("S"), Expr::Literal(Literal::Text("!".into()))]), ColumnType::Text).unwrap();
     assert_eq!(joined.as_string::<i32>().value(0), "x!");
-    let like = Expr::Like { expr: Box::new(col("S")), pattern: Box::new(Expr::Literal(Literal::Text("y_".into()))), escape: None, case_insensitive: true, negated: false };
+    let like = Expr::Like {
+        expr: Box::new(col("S")),
+        pattern: Box::new(Expr::Literal(Literal::Text("y_".into()))),
+        escape: None,
+        case_insensitive: true,
+        negated: false,
+    };
     assert_eq!(run(&like, ColumnType::Boolean).unwrap().as_boolean().iter().collect::<Vec<_>>(), [Some(false), Some(true), None]);
 }
 
@@ -141,7 +156,11 @@ fn errors_name_operator_and_expression() {
 
 #[test]
 fn what_cannot_be_built_is_said_at_build() {
-    for (expr, part) in [(col("nope"), "nope"), (call("frobnicate", vec![]), "frobnicate"), (Expr::Literal(Literal::Decimal { unscaled: "x".into(), precision: 3, scale: 0 }), "'x'")] {
+    for (expr, part) in [
+        (col("nope"), "nope"),
+        (call("frobnicate", vec![]), "frobnicate"),
+        (Expr::Literal(Literal::Decimal { unscaled: "x".into(), precision: 3, scale: 0 }), "'x'"),
+    ] {
         let error = run(&expr, ColumnType::BigInt).unwrap_err();
         assert_eq!(error.class, Class::User);
         assert!(error.message.contains("'m'") && error.message.contains(part), "{error}");

@@ -92,7 +92,14 @@ impl Window {
     /// Builds a window and puts its state back.
     ///
     /// Errors: expressions or types that do not fit, state of another shape.
-    pub fn new(id: &OperatorId, work: &WindowWork, input: &Schema, output: &Schema, seat: Seat, restored: &Restored) -> Result<Self, Error> {
+    pub fn new(
+        id: &OperatorId,
+        work: &WindowWork,
+        input: &Schema,
+        output: &Schema,
+        seat: Seat,
+        restored: &Restored,
+    ) -> Result<Self, Error> {
         let unknown = |name: &String| Error::new(Class::Bug, format!("operator '{id}': its input has no key column '{name}'"));
         let key_columns = work.keys.iter().map(|name| input.index_of(name).ok_or_else(|| unknown(name))).collect::<Result<Vec<_>, _>>()?;
         if work.size_ms <= 0 {
@@ -133,7 +140,8 @@ impl Window {
 
     fn start(&self, time_ms: i64) -> Result<i64, Error> {
         let start = tumble_start(time_ms, self.work.size_ms, self.work.offset_ms);
-        let fits = |start: &i64| start.checked_add(self.work.size_ms).is_some_and(|end| end.checked_add(self.work.allowed_lateness_ms).is_some());
+        let fits =
+            |start: &i64| start.checked_add(self.work.size_ms).is_some_and(|end| end.checked_add(self.work.allowed_lateness_ms).is_some());
         start.filter(fits).ok_or_else(|| {
             Error::new(Class::User, format!("operator '{}': the window of event time {time_ms} ms is out of range", self.id))
         })
@@ -283,7 +291,11 @@ impl Window {
         let bounds = columns.len()..columns.len() + 2;
         for (i, bound) in bounds.zip([start, end]) {
             let array: ArrayRef = Arc::new(TimestampMillisecondArray::from_value(bound, count));
-            let field = self.output.fields().get(i).ok_or_else(|| Error::new(Class::Bug, format!("operator '{}' lacks its output columns", self.id)))?;
+            let field = self
+                .output
+                .fields()
+                .get(i)
+                .ok_or_else(|| Error::new(Class::Bug, format!("operator '{}' lacks its output columns", self.id)))?;
             columns.push(cast(&array, field.data_type()).map_err(broken)?);
         }
         columns.extend(aggregates);

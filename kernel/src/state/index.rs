@@ -116,7 +116,8 @@ impl Index {
             Index::Single { .. } => Ok(Vec::new()),
             Index::Integer { ty, keys, null, .. } => {
                 let values = groups.iter().map(|group| keys[*group as usize]).collect::<Vec<i64>>();
-                let nulls = null.filter(|null| groups.contains(null)).map(|null| groups.iter().map(|group| *group != null).collect::<NullBuffer>());
+                let nulls =
+                    null.filter(|null| groups.contains(null)).map(|null| groups.iter().map(|group| *group != null).collect::<NullBuffer>());
                 let wide = Int64Array::new(values.into(), nulls);
                 Ok(vec![cast(&(Arc::new(wide) as ArrayRef), ty).map_err(broken)?])
             }
@@ -137,9 +138,7 @@ impl Index {
                 let hash = |group: &u32| if *null == Some(*group) { hash_null } else { keygroup::hash_integer(keys[*group as usize]) };
                 groups.iter().map(hash).collect()
             }
-            Index::Encoded { bytes, ends, .. } => {
-                groups.iter().map(|group| keygroup::hash(encoded_key(bytes, ends, *group))).collect()
-            }
+            Index::Encoded { bytes, ends, .. } => groups.iter().map(|group| keygroup::hash(encoded_key(bytes, ends, *group))).collect(),
         }
     }
 

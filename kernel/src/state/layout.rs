@@ -209,7 +209,8 @@ impl Table {
         let groups: Vec<u32> = groups.collect();
         let mut aggregates = Vec::with_capacity(pane.accumulators.len());
         for (accumulator, (name, _)) in pane.accumulators.iter().zip(&self.shape.aggregates) {
-            let name_it = |e: Error| Error { message: format!("{} in operator '{}', column '{name}'", e.message, self.shape.operator), ..e };
+            let name_it =
+                |e: Error| Error { message: format!("{} in operator '{}', column '{name}'", e.message, self.shape.operator), ..e };
             aggregates.push(accumulator.peek(&groups).map_err(name_it)?);
         }
         Ok((pane.index.keys(&groups)?, aggregates))
@@ -227,7 +228,8 @@ impl Table {
             let group_of = |hash: &u64| (*hash % u64::from(self.shape.max_parallelism)) as u32;
             let mut key_groups: Vec<u32> = pane.index.hashes(&groups).iter().map(group_of).collect();
             sort_together(self.shape.max_parallelism, &mut key_groups, &mut groups);
-            let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(key_groups)), Arc::new(Int64Array::from_value(*start, groups.len()))];
+            let mut columns: Vec<ArrayRef> =
+                vec![Arc::new(UInt32Array::from(key_groups)), Arc::new(Int64Array::from_value(*start, groups.len()))];
             columns.extend(pane.index.keys(&groups)?);
             for accumulator in &pane.accumulators {
                 columns.extend(accumulator.image(&groups)?);
@@ -294,7 +296,8 @@ impl Table {
             return Err(self.corrupt("has other columns than the operator's state"));
         }
         let owned = &self.shape.owned;
-        let mask: BooleanArray = rows.column(0).as_primitive::<UInt32Type>().iter().map(|group| group.map(|group| owned.contains(&group))).collect();
+        let mask: BooleanArray =
+            rows.column(0).as_primitive::<UInt32Type>().iter().map(|group| group.map(|group| owned.contains(&group))).collect();
         let rows = filter_record_batch(rows, &mask).map_err(broken)?;
         let mut windows: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
         for (row, start) in rows.column(1).as_primitive::<Int64Type>().values().iter().enumerate() {

@@ -117,7 +117,8 @@ pub fn window(shape: &Shape) -> PlanOperator {
 }
 
 pub fn plan(chains: Vec<(u32, Vec<PlanOperator>)>, edges: Vec<(u32, u32, Routing)>, shape: &Shape) -> JobPlan {
-    let chain = |(i, (parallelism, operators)): (usize, (u32, Vec<PlanOperator>))| Chain { id: ChainId::new(i as u32), parallelism, operators };
+    let chain =
+        |(i, (parallelism, operators)): (usize, (u32, Vec<PlanOperator>))| Chain { id: ChainId::new(i as u32), parallelism, operators };
     let chains: Vec<Chain> = chains.into_iter().enumerate().map(chain).collect();
     let members = chains.iter().flat_map(|c| (0..c.parallelism).map(|i| (c.id, i))).collect();
     let edge = |(from, to, routing)| PlanEdge { from: ChainId::new(from), to: ChainId::new(to), routing };

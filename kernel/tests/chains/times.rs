@@ -158,7 +158,8 @@ fn processing_time_sources_stamp_the_wall_clock() {
     world.steps(3).unwrap();
     world.settle().unwrap();
     assert!(world.ended());
-    let found: Vec<i64> = world.outs[&0].0.lock().iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    let found: Vec<i64> =
+        world.outs[&0].0.lock().iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
     assert_eq!(found.len(), 2);
     assert!(found.iter().all(|at| (777..800).contains(at)), "{found:?}");
 }

@@ -82,7 +82,13 @@ fn same_input_same_answer() {
         assert_eq!(collect(&world.outs), expected.windows);
         assert_eq!(world.counted(|task| &task.rows_late), expected.late);
         assert_eq!(world.counted(|task| &task.state_rows), 0, "fired windows leave nothing behind");
-        let invalid: u64 = world.chains.iter().map(|chain| chain.metrics().splits.read().iter().map(|split| split.rows_invalid.load(std::sync::atomic::Ordering::SeqCst)).sum::<u64>()).sum();
+        let invalid: u64 = world
+            .chains
+            .iter()
+            .map(|chain| {
+                chain.metrics().splits.read().iter().map(|split| split.rows_invalid.load(std::sync::atomic::Ordering::SeqCst)).sum::<u64>()
+            })
+            .sum();
         assert_eq!(invalid, expected.invalid, "EV-5");
     }
 }
@@ -167,7 +173,12 @@ pub fn united(shape: &Shape) -> JobPlan {
     let union = PlanOperator { id: id("both"), output: input(), work: Work::Union };
     let window = window(shape);
     let out = sink(&window.output);
-    let chains = vec![(shape.sources, vec![source("a", shape)]), (shape.sources, vec![source("b", shape)]), (shape.windows, vec![union]), (shape.windows, vec![window, out])];
+    let chains = vec![
+        (shape.sources, vec![source("a", shape)]),
+        (shape.sources, vec![source("b", shape)]),
+        (shape.windows, vec![union]),
+        (shape.windows, vec![window, out]),
+    ];
     let keyed = || Routing::Partitioned(vec!["k".to_owned()]);
     plan(chains, vec![(0, 2, Routing::RoundRobin), (1, 2, Routing::RoundRobin), (2, 3, keyed())], shape)
 }
@@ -196,12 +207,18 @@ fn filter_and_projection_before_a_window() {
         name: name.to_owned(),
         value: weir_planner::expr::Typed { expr, ty: ColumnType::BigInt, nullable: true },
     });
-    let map = PlanOperator { id: id("m"), output: input(), work: Work::Map(MapWork { filter: Some(filter), project: Some(project.to_vec()) }) };
+    let map =
+        PlanOperator { id: id("m"), output: input(), work: Work::Map(MapWork { filter: Some(filter), project: Some(project.to_vec()) }) };
     let window = window(&shape);
     let out = sink(&window.output);
-    let plan = plan(vec![(2, vec![source("in", &shape), map]), (3, vec![window, out])], vec![(0, 1, Routing::Partitioned(vec!["k".to_owned()]))], &shape);
+    let plan = plan(
+        vec![(2, vec![source("in", &shape), map]), (3, vec![window, out])],
+        vec![(0, 1, Routing::Partitioned(vec!["k".to_owned()]))],
+        &shape,
+    );
     let rows = random_rows(&mut Rng(4), 2_000);
-    let kept: Vec<Row> = rows.iter().filter(|row| row.value.is_some_and(|v| v > 0)).map(|row| Row { value: row.value.map(|v| v * 2), ..*row }).collect();
+    let kept: Vec<Row> =
+        rows.iter().filter(|row| row.value.is_some_and(|v| v > 0)).map(|row| Row { value: row.value.map(|v| v * 2), ..*row }).collect();
     // Stamps follow the split's own order before the filter; with this bound none is late.
     let world = run(&plan, &rows, 4, Pace { batch_max: 20, sink_slow: 1 }).unwrap();
     assert_eq!(collect(&world.outs), tumble(&kept, 1_000, 0, 10_000));
@@ -215,17 +232,34 @@ fn filter_having_and_no_keys() {
     if let Work::Window(work) = &mut window.work {
         work.keys.clear();
         let mut few = aggregate(AggregateFunction::Count, None, ColumnType::BigInt);
-        few.filter = Some(Expr::Binary { op: BinaryOp::Gt, left: Box::new(Expr::Column("v".into())), right: Box::new(Expr::Literal(Literal::BigInt(0))) });
+        few.filter = Some(Expr::Binary {
+            op: BinaryOp::Gt,
+            left: Box::new(Expr::Column("v".into())),
+            right: Box::new(Expr::Literal(Literal::BigInt(0))),
+        });
         let mut total = aggregate(AggregateFunction::Sum, Some(("v", ColumnType::BigInt)), ColumnType::BigInt);
         total.filter = few.filter.clone();
         work.aggregates = vec![("few".to_owned(), few), ("total".to_owned(), total)];
-        work.having = Some(Expr::Binary { op: BinaryOp::GtEq, left: Box::new(Expr::Column("few".into())), right: Box::new(Expr::Literal(Literal::BigInt(2))) });
+        work.having = Some(Expr::Binary {
+            op: BinaryOp::GtEq,
+            left: Box::new(Expr::Column("few".into())),
+            right: Box::new(Expr::Literal(Literal::BigInt(2))),
+        });
     }
     let stamps = window.output.0[1..3].to_vec();
     window.output.0 = stamps.into_iter().chain([column("few", ColumnType::BigInt), column("total", ColumnType::BigInt)]).collect();
     let out = sink(&window.output);
     let plan = plan(vec![(1, vec![source("in", &shape), window, out])], vec![], &shape);
-    let rows = [row(0, 1, 1, 5), row(0, 2, 2, 6), row(0, 3, 3, -7), row(0, 1_001, 1, 9), row(0, 1_002, 1, -9), row(0, 2_000, 1, 4), row(0, 2_100, 1, 8), row(0, 2_999, 2, 1)];
+    let rows = [
+        row(0, 1, 1, 5),
+        row(0, 2, 2, 6),
+        row(0, 3, 3, -7),
+        row(0, 1_001, 1, 9),
+        row(0, 1_002, 1, -9),
+        row(0, 2_000, 1, 4),
+        row(0, 2_100, 1, 8),
+        row(0, 2_999, 2, 1),
+    ];
     let world = run(&plan, &rows, 1, BRISK).unwrap();
     let mut found = Vec::new();
     for batch in world.outs[&0].0.lock().iter() {
@@ -248,7 +282,10 @@ fn eviction_takes_the_oldest_window() {
     }
     world.settle().unwrap();
     let found = collect(&world.outs);
-    assert_eq!(found.iter().map(|((start, key), agg)| (*start, *key, agg.count)).collect::<Vec<_>>(), [(1_000, Some(1), 2), (2_000, Some(1), 1)]);
+    assert_eq!(
+        found.iter().map(|((start, key), agg)| (*start, *key, agg.count)).collect::<Vec<_>>(),
+        [(1_000, Some(1), 2), (2_000, Some(1), 1)]
+    );
     assert_eq!(world.counted(|task| &task.rows_evicted), 3, "two entries and one row after them");
 }
 

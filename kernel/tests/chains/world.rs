@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use weir_kernel::chain::{Chain, ChainReport, Control, OPEN_EPOCH_BYTES_MAX, Step};
 use weir_kernel::error::Error;
 use weir_kernel::graph::{Parts, build};
-use weir_kernel::io::{
-    Budget, Clock, Flush, Polled, Pushed, Restored, Sink, SinkHandle, Source, SourceBatch, Split, StateImage, Wake,
-};
+use weir_kernel::io::{Budget, Clock, Flush, Polled, Pushed, Restored, Sink, SinkHandle, Source, SourceBatch, Split, StateImage, Wake};
 use weir_oracle::{Agg, Row};
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::id::{Attempt, ChainId, EpochId, OperatorId};
@@ -114,7 +112,8 @@ pub fn columns(rows: &[Row], schema: &Arc<arrow::datatypes::Schema>) -> RecordBa
 
 impl Source for FeedSource {
     fn splits(&self) -> Vec<Split> {
-        let one = |(name, _, ended, max): &(u32, usize, bool, Option<i64>)| Split { name: name.to_string(), ended: *ended, time_max_ms: *max };
+        let one =
+            |(name, _, ended, max): &(u32, usize, bool, Option<i64>)| Split { name: name.to_string(), ended: *ended, time_max_ms: *max };
         self.splits.iter().map(one).collect()
     }
 
@@ -234,7 +233,15 @@ pub struct World {
 
 impl World {
     /// Builds `plan` over `feed`, whose splits are dealt to the source tasks in turn, from `cut`.
-    pub fn new(plan: &JobPlan, feed: &Feed, seed: u64, pace: Pace, cut: &Cut, outs: &BTreeMap<u32, Out>, clock: Arc<FakeClock>) -> Result<Self, Error> {
+    pub fn new(
+        plan: &JobPlan,
+        feed: &Feed,
+        seed: u64,
+        pace: Pace,
+        cut: &Cut,
+        outs: &BTreeMap<u32, Out>,
+        clock: Arc<FakeClock>,
+    ) -> Result<Self, Error> {
         World::bounded(plan, feed, seed, pace, cut, outs, clock, OPEN_EPOCH_BYTES_MAX)
     }
 
@@ -263,7 +270,8 @@ impl World {
         };
         let (mut sources, mut new_outs) = (BTreeSet::new(), BTreeMap::new());
         let names: Vec<u32> = feed.splits.lock().keys().copied().collect();
-        let has_source = |chain: &&weir_planner::plan::Chain| chain.operators.iter().any(|operator| matches!(operator.work, Work::Source(_)));
+        let has_source =
+            |chain: &&weir_planner::plan::Chain| chain.operators.iter().any(|operator| matches!(operator.work, Work::Source(_)));
         let source_tasks: u32 = plan.chains.iter().filter(has_source).map(|chain| chain.parallelism).sum();
         let mut source_task = 0;
         let mut sinks: Vec<OperatorId> = Vec::new();
@@ -279,7 +287,9 @@ impl World {
                             source_task += 1;
                             let own = names.iter().filter(|name| *name % source_tasks == mine);
                             let split = |name: &u32| match cut.positions.get(&name.to_string()) {
-                                Some(SplitPosition { position: Position::Row(next), time_max_ms, ended, .. }) => (*name, *next as usize, *ended, *time_max_ms),
+                                Some(SplitPosition { position: Position::Row(next), time_max_ms, ended, .. }) => {
+                                    (*name, *next as usize, *ended, *time_max_ms)
+                                }
                                 _ => (*name, 0, false, None),
                             };
                             let source = FeedSource {
@@ -377,8 +387,12 @@ impl World {
             assert!(steps < 1_000_000, "reports are missing: {order:?}");
             while let Ok(report) = self.reports.try_recv() {
                 match report {
-                    ChainReport::Cut { chain, subtask, epoch, .. } => order.entry((chain, subtask)).or_default().push((epoch.sequence, false)),
-                    ChainReport::Flushed { chain, subtask, epoch, .. } => order.entry((chain, subtask)).or_default().push((epoch.sequence, true)),
+                    ChainReport::Cut { chain, subtask, epoch, .. } => {
+                        order.entry((chain, subtask)).or_default().push((epoch.sequence, false))
+                    }
+                    ChainReport::Flushed { chain, subtask, epoch, .. } => {
+                        order.entry((chain, subtask)).or_default().push((epoch.sequence, true))
+                    }
                 }
             }
         }
@@ -444,7 +458,10 @@ impl World {
 
     /// The sum of a counter over all window tasks.
     pub fn counted(&self, pick: fn(&weir_kernel::metric::TaskMetrics) -> &AtomicU64) -> u64 {
-        self.chains.iter().flat_map(|chain| chain.metrics().tasks.iter().map(|task| pick(task).load(Ordering::SeqCst)).collect::<Vec<_>>()).sum()
+        self.chains
+            .iter()
+            .flat_map(|chain| chain.metrics().tasks.iter().map(|task| pick(task).load(Ordering::SeqCst)).collect::<Vec<_>>())
+            .sum()
     }
 }
 
@@ -460,7 +477,8 @@ pub fn collect(outs: &BTreeMap<u32, Out>) -> BTreeMap<(i64, Option<i64>), Agg> {
         let at = |array: &Int64Array, row: usize| array.is_valid(row).then(|| array.value(row));
         for row in 0..batch.num_rows() {
             assert!(end.value(row) > start.value(row));
-            let agg = Agg { count: n.value(row), values: nv.value(row), sum: at(&s, row).map(i128::from), min: at(&lo, row), max: at(&hi, row) };
+            let agg =
+                Agg { count: n.value(row), values: nv.value(row), sum: at(&s, row).map(i128::from), min: at(&lo, row), max: at(&hi, row) };
             let before = found.insert((start.value(row), at(&key, row)), agg);
             assert!(before.is_none(), "window {} of key {:?} came twice", start.value(row), at(&key, row));
         }

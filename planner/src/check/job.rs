@@ -133,7 +133,9 @@ fn recovery(spec: &JobSpec, faults: &mut Vec<Fault>) {
             faults.push(out_of_range(format!("checkpoint.{field}"), field, 0, "at least 1"));
         }
     }
-    if checkpoint.epoch_ms > checkpoint.interval_ms || (checkpoint.epoch_ms > 0 && !checkpoint.interval_ms.is_multiple_of(checkpoint.epoch_ms)) {
+    if checkpoint.epoch_ms > checkpoint.interval_ms
+        || (checkpoint.epoch_ms > 0 && !checkpoint.interval_ms.is_multiple_of(checkpoint.epoch_ms))
+    {
         let message = format!(
             "checkpoint.interval_ms is {}, it must be a multiple of epoch_ms, which is {}",
             checkpoint.interval_ms, checkpoint.epoch_ms

@@ -206,14 +206,8 @@ pub(super) fn topic(who: &str, path: String, name: &str, faults: &mut Vec<Fault>
 
 /// Client settings that Weir sets itself.
 const OWNED: [&str; 8] = [
-    "bootstrap.servers",
-    "metadata.broker.list",
-    "group.id",
-    "enable.auto.commit",
-    "enable.auto.offset.store",
-    "auto.offset.reset",
-    "transactional.id",
-    "plugin.library.paths",
+    "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset",
+    "transactional.id", "plugin.library.paths",
 ];
 
 /// Rules on settings that are passed through to the Kafka client.

@@ -1,7 +1,7 @@
 //! Rounds in order, out of order, late, ended and drained; and the invariants over random orders.
 
-use crate::error::Class;
 use super::{Action, Decider, Event, Pace};
+use crate::error::Class;
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
 const PACE: Pace = Pace { epoch_ms: 1_000, timeout_ms: 5_000 };
@@ -53,7 +53,10 @@ fn no_barrier_while_a_decision_is_being_stored() {
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(whole(&mut decider, 0, 1, false, 1_000), [Action::Decide { sequence: 1 }]);
     assert_eq!(decider.handle(Event::Changed, 9_000), []);
-    assert_eq!(decider.handle(Event::DecisionStored { sequence: 1 }, 9_001), [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]);
+    assert_eq!(
+        decider.handle(Event::DecisionStored { sequence: 1 }, 9_001),
+        [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]
+    );
 }
 
 /// EPO-6: a source that is held back gets its barrier at once when no round is under way, else
@@ -104,7 +107,10 @@ fn finished_after_the_decision_that_contains_every_end() {
     assert_eq!(whole(&mut decider, 0, 1, true, 1_001), []);
     assert_eq!(whole(&mut decider, 1, 1, false, 1_002), [Action::Decide { sequence: 1 }]);
     assert_eq!(decider.handle(Event::Ended, 1_003), []);
-    assert_eq!(decider.handle(Event::DecisionStored { sequence: 1 }, 1_004), [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]);
+    assert_eq!(
+        decider.handle(Event::DecisionStored { sequence: 1 }, 1_004),
+        [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]
+    );
     assert_eq!(whole(&mut decider, 0, 2, true, 1_005), []);
     assert_eq!(whole(&mut decider, 1, 2, true, 1_006), [Action::Decide { sequence: 2 }]);
     assert_eq!(decider.handle(Event::DecisionStored { sequence: 2 }, 1_007), [Action::Publish { sequence: 2 }, Action::Finished]);
@@ -128,7 +134,10 @@ fn a_drain_during_a_round_waits_for_its_own_epoch() {
     assert_eq!(decider.handle(Event::Tick, 1_000), inject(1));
     assert_eq!(decider.handle(Event::DrainRequested, 1_001), [Action::Drain]);
     assert_eq!(whole(&mut decider, 0, 1, false, 1_002), [Action::Decide { sequence: 1 }]);
-    assert_eq!(decider.handle(Event::DecisionStored { sequence: 1 }, 1_003), [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]);
+    assert_eq!(
+        decider.handle(Event::DecisionStored { sequence: 1 }, 1_003),
+        [Action::Publish { sequence: 1 }, Action::Inject { sequence: 2 }]
+    );
     assert_eq!(whole(&mut decider, 0, 2, false, 1_004), [Action::Decide { sequence: 2 }]);
     assert_eq!(decider.handle(Event::DecisionStored { sequence: 2 }, 1_005), [Action::Publish { sequence: 2 }, Action::Drained]);
 }
@@ -139,7 +148,10 @@ fn a_drain_that_takes_too_long_fails() {
     let mut decider = Decider::new(PACE, 1, 0, 0);
     decider.handle(Event::DrainRequested, 0);
     let actions = decider.handle(Event::Tick, 5_000);
-    assert!(matches!(actions.as_slice(), [Action::FailRegion { class: Class::Retry, reason }] if reason.contains("5000 ms")), "{actions:?}");
+    assert!(
+        matches!(actions.as_slice(), [Action::FailRegion { class: Class::Retry, reason }] if reason.contains("5000 ms")),
+        "{actions:?}"
+    );
     assert!(decider.is_over());
 }
 
@@ -155,7 +167,10 @@ fn a_drain_behind_stragglers_that_never_come_fails() {
     assert_eq!(decider.due_ms(), Some(95_000));
     assert_eq!(decider.handle(Event::Tick, 94_999), []);
     let actions = decider.handle(Event::Tick, 95_000);
-    assert!(matches!(actions.as_slice(), [Action::FailRegion { class: Class::Retry, reason }] if reason.contains("given up")), "{actions:?}");
+    assert!(
+        matches!(actions.as_slice(), [Action::FailRegion { class: Class::Retry, reason }] if reason.contains("given up")),
+        "{actions:?}"
+    );
 }
 
 /// Reports that nobody waits for fail the region instead of being guessed at.
@@ -179,7 +194,10 @@ fn unexpected_reports_fail_the_region() {
 fn a_failed_write_fails_the_region() {
     let mut decider = Decider::new(PACE, 1, 0, 0);
     let reason = "no space left on device".to_owned();
-    assert_eq!(decider.handle(Event::RoundFailed { class: Class::Retry, reason: reason.clone() }, 1), [Action::FailRegion { class: Class::Retry, reason }]);
+    assert_eq!(
+        decider.handle(Event::RoundFailed { class: Class::Retry, reason: reason.clone() }, 1),
+        [Action::FailRegion { class: Class::Retry, reason }]
+    );
 }
 
 /// What the random walk may do next.

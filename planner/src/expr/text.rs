@@ -417,16 +417,15 @@ impl fmt::Display for Name<'_> {
 
 /// Words that do not stand for a column or plain function when written bare, sorted.
 const RESERVED: [&str; 112] = [
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "between", "both", "by", "case", "cast",
-    "ceil", "check", "collate", "column", "connect_by_root", "constraint", "convert", "create", "cross", "cube",
-    "current_catalog", "current_date", "current_role", "current_time", "current_timestamp", "current_user", "cursor", "date",
-    "datetime", "default", "desc", "distinct", "do", "else", "end", "except", "exists", "extract", "false", "fetch", "filter",
-    "floor", "for", "from", "full", "grant", "group", "grouping", "having", "ilike", "in", "inner", "intersect", "interval",
-    "into", "is", "isnull", "join", "lambda", "lateral", "left", "like", "limit", "listagg", "localtime", "localtimestamp",
-    "map", "match", "natural", "not", "notnull", "null", "offset", "on", "or", "order", "outer", "over", "overlay", "partition",
-    "position", "prior", "regexp", "right", "rlike", "rollup", "safe_cast", "select", "session_user", "set", "sets", "some",
-    "struct", "substr", "substring", "table", "then", "time", "timestamp", "to", "trim", "true", "try_cast", "union", "unknown",
-    "user", "using", "when",
+    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "between", "both", "by", "case", "cast", "ceil",
+    "check", "collate", "column", "connect_by_root", "constraint", "convert", "create", "cross", "cube", "current_catalog", "current_date",
+    "current_role", "current_time", "current_timestamp", "current_user", "cursor", "date", "datetime", "default", "desc", "distinct", "do",
+    "else", "end", "except", "exists", "extract", "false", "fetch", "filter", "floor", "for", "from", "full", "grant", "group", "grouping",
+    "having", "ilike", "in", "inner", "intersect", "interval", "into", "is", "isnull", "join", "lambda", "lateral", "left", "like",
+    "limit", "listagg", "localtime", "localtimestamp", "map", "match", "natural", "not", "notnull", "null", "offset", "on", "or", "order",
+    "outer", "over", "overlay", "partition", "position", "prior", "regexp", "right", "rlike", "rollup", "safe_cast", "select",
+    "session_user", "set", "sets", "some", "struct", "substr", "substring", "table", "then", "time", "timestamp", "to", "trim", "true",
+    "try_cast", "union", "unknown", "user", "using", "when",
 ];
 
 #[cfg(test)]
@@ -462,7 +461,10 @@ mod tests {
         let either = binary(Or, greater.clone(), Expr::Not(Box::new(greater.clone())));
         assert_eq!(either.to_string(), "a + b > 0 OR NOT a + b > 0");
         assert_eq!(binary(And, either.clone(), greater.clone()).to_string(), "(a + b > 0 OR NOT a + b > 0) AND a + b > 0");
-        assert_eq!(binary(And, binary(IsDistinctFrom, column("a"), greater), either).to_string().find("(a IS DISTINCT FROM (a + b > 0)) AND"), Some(0));
+        assert_eq!(
+            binary(And, binary(IsDistinctFrom, column("a"), greater), either).to_string().find("(a IS DISTINCT FROM (a + b > 0)) AND"),
+            Some(0)
+        );
         let ab = binary(Concat, column("a"), column("b"));
         assert_eq!(binary(Concat, ab.clone(), ab).to_string(), "a || b || (a || b)");
         assert_eq!(Expr::Negate(Box::new(Expr::Negate(Box::new(column("a"))))).to_string(), "-(-a)");
@@ -476,9 +478,18 @@ mod tests {
             (Literal::Decimal { unscaled: "-5".into(), precision: 6, scale: 3 }, "CAST('-0.005' AS DECIMAL(6,3))"),
             (Literal::Date(-1), "CAST('1969-12-31' AS DATE)"),
             (Literal::Date(11_016), "CAST('2000-02-29' AS DATE)"),
-            (Literal::Timestamp { value: -1, unit: TimeUnit::Millisecond, zoned: false }, "CAST('1969-12-31 23:59:59.999' AS TIMESTAMP(3))"),
-            (Literal::Timestamp { value: 1_700_000_000, unit: TimeUnit::Second, zoned: true }, "CAST('2023-11-14 22:13:20Z' AS TIMESTAMPTZ(0))"),
-            (Literal::Timestamp { value: i64::MAX, unit: TimeUnit::Millisecond, zoned: false }, "CAST(9223372036854775807 AS TIMESTAMP(3))"),
+            (
+                Literal::Timestamp { value: -1, unit: TimeUnit::Millisecond, zoned: false },
+                "CAST('1969-12-31 23:59:59.999' AS TIMESTAMP(3))",
+            ),
+            (
+                Literal::Timestamp { value: 1_700_000_000, unit: TimeUnit::Second, zoned: true },
+                "CAST('2023-11-14 22:13:20Z' AS TIMESTAMPTZ(0))",
+            ),
+            (
+                Literal::Timestamp { value: i64::MAX, unit: TimeUnit::Millisecond, zoned: false },
+                "CAST(9223372036854775807 AS TIMESTAMP(3))",
+            ),
             (Literal::Interval { months: 1, days: -2, nanos: 60_000_000_000 }, "INTERVAL '1 months -2 days 1 minutes'"),
             (Literal::Interval { months: 0, days: 0, nanos: 0 }, "INTERVAL '0 seconds'"),
             (Literal::Real(0.1), "CAST(0.1 AS REAL)"),
@@ -493,7 +504,9 @@ mod tests {
 
     #[test]
     fn names_are_quoted_when_bare_they_would_be_another_thing() {
-        for (name, text) in [("a1", "a1"), ("A", "\"A\""), ("timestamp", "\"timestamp\""), ("a\"b", "\"a\"\"b\""), ("1a", "\"1a\""), ("", "\"\"")] {
+        for (name, text) in
+            [("a1", "a1"), ("A", "\"A\""), ("timestamp", "\"timestamp\""), ("a\"b", "\"a\"\"b\""), ("1a", "\"1a\""), ("", "\"\"")]
+        {
             assert_eq!(Name(name).to_string(), text);
         }
     }

@@ -56,7 +56,14 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         format: None,
         columns: Vec::new(),
         used: vec!["ts".to_owned(), "k".to_owned()],
-        time: Some(TimeWork { column: "ts".to_owned(), unit: TimeUnit::Millisecond, bound_ms: 0, idle_timeout_ms: 0, max_future_ms: None, allowed_lateness_ms: 0 }),
+        time: Some(TimeWork {
+            column: "ts".to_owned(),
+            unit: TimeUnit::Millisecond,
+            bound_ms: 0,
+            idle_timeout_ms: 0,
+            max_future_ms: None,
+            allowed_lateness_ms: 0,
+        }),
         on_error: ErrorPolicy::Fail,
         batch: Batch::default(),
         bounded: false,
@@ -240,7 +247,13 @@ pub struct World {
 }
 
 impl Connectors for World {
-    fn source(&self, _work: &SourceWork, _output: &Schema, positions: &[SplitPosition], opening: Opening) -> Result<Box<dyn Source>, Error> {
+    fn source(
+        &self,
+        _work: &SourceWork,
+        _output: &Schema,
+        positions: &[SplitPosition],
+        opening: Opening,
+    ) -> Result<Box<dyn Source>, Error> {
         let mut stuck = self.stuck.0.lock();
         while *stuck {
             self.stuck.1.wait(&mut stuck);

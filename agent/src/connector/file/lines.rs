@@ -76,7 +76,8 @@ impl LineFile {
         let mut file = File::open(path).map_err(wrap)?;
         let size = file.metadata().map_err(wrap)?.len();
         if offset > size {
-            let message = format!("file '{path}' has {size} bytes, fewer than the {offset} that were already read: it has been cut or replaced");
+            let message =
+                format!("file '{path}' has {size} bytes, fewer than the {offset} that were already read: it has been cut or replaced");
             return Err(Error::new(Class::User, message));
         }
         let mut decoder = decoder;
@@ -90,8 +91,20 @@ impl LineFile {
         }
         let block = vec![0; BLOCK_BYTES];
         let header_due = header && offset == 0;
-        let mut this =
-            LineFile { path: path.to_owned(), file, decoder, framing, block, start: 0, end: 0, drained: false, discarding: false, header_due, offset, line };
+        let mut this = LineFile {
+            path: path.to_owned(),
+            file,
+            decoder,
+            framing,
+            block,
+            start: 0,
+            end: 0,
+            drained: false,
+            discarding: false,
+            header_due,
+            offset,
+            line,
+        };
         if offset == 0 {
             this.begin()?;
         }

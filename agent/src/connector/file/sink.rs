@@ -60,7 +60,9 @@ impl FileSink {
         };
         let (length, marked) = match handle {
             Some(SinkHandle::Length(length)) if *length > size => {
-                let message = format!("file '{shown}' has {size} bytes, fewer than the {length} that were confirmed: it has been cut or replaced; bring it back, or create the job anew");
+                let message = format!(
+                    "file '{shown}' has {size} bytes, fewer than the {length} that were confirmed: it has been cut or replaced; bring it back, or create the job anew"
+                );
                 return Err(Error::new(Class::User, message));
             }
             Some(SinkHandle::Length(length)) => (*length, false),

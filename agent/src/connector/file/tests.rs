@@ -114,7 +114,8 @@ fn wrong_paths_and_files_are_named() {
     assert!(message(&text, Some(Format::Parquet(Nothing {}))).contains("x.parquet' is not a readable Parquet file"));
     // A cut or replaced file must not be read from the middle.
     let short = write(dir.path(), "short.json", b"{}\n");
-    let position = SplitPosition { split: short.clone(), position: Position::Byte { offset: 100, line: 9 }, time_max_ms: None, ended: false };
+    let position =
+        SplitPosition { split: short.clone(), position: Position::Byte { offset: 100, line: 9 }, time_max_ms: None, ended: false };
     let error = refused(&files(&short, None, ErrorPolicy::Fail), &[position], dir.path());
     assert!(error.message.contains("fewer than the 100 that were already read"), "{}", error.message);
 }
@@ -178,7 +179,11 @@ fn a_file_sink_cuts_what_was_not_decided() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n{\"n\":4}\n");
     let failed = |handle| FileSink::open(&options, &numbers(), handle, &probe.opening).err().unwrap();
     let error = failed(None);
-    assert!(error.message.contains("part-3.ndjson' exists and is not empty") && error.message.contains("move it away"), "{}", error.message);
+    assert!(
+        error.message.contains("part-3.ndjson' exists and is not empty") && error.message.contains("move it away"),
+        "{}",
+        error.message
+    );
     let error = failed(Some(&SinkHandle::Length(99)));
     assert!(error.message.contains("32 bytes, fewer than the 99 that were confirmed"), "{}", error.message);
     assert_eq!(failed(Some(&SinkHandle::None)).class, weir_planner::error::Class::Corrupt);

@@ -91,13 +91,31 @@ fn a_bid_far_in_is_made_without_those_before() {
 #[test]
 fn people_and_auctions_are_those_of_the_benchmark_data() {
     let dir = tempfile::tempdir().unwrap();
-    let person = [("id", "BIGINT"), ("name", "TEXT"), ("email_address", "TEXT"), ("credit_card", "TEXT"), ("city", "TEXT"), ("state", "TEXT"), ("dateTime", "TIMESTAMP(3)"), ("extra", "TEXT")];
+    let person = [
+        ("id", "BIGINT"),
+        ("name", "TEXT"),
+        ("email_address", "TEXT"),
+        ("credit_card", "TEXT"),
+        ("city", "TEXT"),
+        ("state", "TEXT"),
+        ("dateTime", "TIMESTAMP(3)"),
+        ("extra", "TEXT"),
+    ];
     let given = stops_anywhere(&source(nexmark(NexmarkTable::Person, 3), &person), dir.path()).all();
     assert_eq!(
         given[2],
         r#"{"id":1002,"name":"mh2gsl dswbd4vt","email_address":"ijc4nyga@en4zk.com","credit_card":"4588 9292 7227 2843","city":"Phoenix","state":"OR","dateTime":"2026-01-01T00:00:00.010","extra":"nonuf055sjiyv20wttk0t0xz42ncjlycuz11ijsi"}"#
     );
-    let auction = [("id", "BIGINT"), ("item_name", "TEXT"), ("initial_bid", "BIGINT"), ("reserve", "BIGINT"), ("date_time", "TIMESTAMP(6)"), ("expires", "TIMESTAMPTZ(3)"), ("seller", "BIGINT"), ("category", "BIGINT")];
+    let auction = [
+        ("id", "BIGINT"),
+        ("item_name", "TEXT"),
+        ("initial_bid", "BIGINT"),
+        ("reserve", "BIGINT"),
+        ("date_time", "TIMESTAMP(6)"),
+        ("expires", "TIMESTAMPTZ(3)"),
+        ("seller", "BIGINT"),
+        ("category", "BIGINT"),
+    ];
     let given = stops_anywhere(&source(nexmark(NexmarkTable::Auction, 9), &auction), dir.path()).all();
     assert_eq!(
         given[3],

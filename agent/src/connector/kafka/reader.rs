@@ -44,11 +44,22 @@ pub struct Record {
 /// What the thread tells the source.
 #[derive(Debug)]
 pub enum Event {
-    Records { topic: usize, partition: i32, fetched: Fetched },
+    Records {
+        topic: usize,
+        partition: i32,
+        fetched: Fetched,
+    },
     /// Everything up to the partition's end, as fetched, has been passed on.
-    End { topic: usize, partition: i32 },
+    End {
+        topic: usize,
+        partition: i32,
+    },
     /// A partition that appeared later, to be read from `next` on.
-    Found { topic: usize, partition: i32, next: i64 },
+    Found {
+        topic: usize,
+        partition: i32,
+        next: i64,
+    },
     Failed(Error),
 }
 
@@ -217,7 +228,9 @@ impl Reader {
         let fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
         let failure = match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => self.gap(),
-            Some(code) if super::class_of(code) == Class::User => Error::new(Class::User, format!("{}: topic '{}': {text}", self.name, self.topic)),
+            Some(code) if super::class_of(code) == Class::User => {
+                Error::new(Class::User, format!("{}: topic '{}': {text}", self.name, self.topic))
+            }
             Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownPartition) => {
                 Error::new(Class::Retry, format!("{}: topic '{}' has gone: {text}", self.name, self.topic))
             }

@@ -98,7 +98,8 @@ impl ProducerContext for Deliveries {
     fn delivery(&self, result: &DeliveryResult<'_>, turn: usize) {
         if let Err((error, _)) = result {
             let class = error.rdkafka_error_code().map_or(Class::Retry, class_of);
-            let message = format!("topic '{}': a record was not delivered: {}{}", self.topic, describe(error), self.state.hearing.trouble());
+            let message =
+                format!("topic '{}': a record was not delivered: {}{}", self.topic, describe(error), self.state.hearing.trouble());
             self.state.fail(class, message);
         }
         let left = self.state.outstanding(turn).map_or(0, |count| count.fetch_sub(1, Ordering::AcqRel).saturating_sub(1));

@@ -73,7 +73,8 @@ impl KafkaSource {
         let decoder = decoder(work.format.as_ref(), &work.columns, &work.used)?;
         let (sender, events) = flume::bounded(EVENTS_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        let mut source = KafkaSource { reading, decoder, parts: Vec::new(), topics: Vec::new(), events, current: None, bounded: options.bounded, stop };
+        let mut source =
+            KafkaSource { reading, decoder, parts: Vec::new(), topics: Vec::new(), events, current: None, bounded: options.bounded, stop };
         let mut names = options.topics.clone();
         names.sort();
         names.dedup();
@@ -118,7 +119,16 @@ impl KafkaSource {
                 next.insert(partition, first);
             }
             let split = Split { name, ended, time_max_ms: known.and_then(|known| known.time_max_ms) };
-            self.parts.push(Part { split, topic: ordinal, partition, next: first, ended, caught_up: false, end: high, end_confirmed: false });
+            self.parts.push(Part {
+                split,
+                topic: ordinal,
+                partition,
+                next: first,
+                ended,
+                caught_up: false,
+                end: high,
+                end_confirmed: false,
+            });
         }
         consumer.assign(&list).map_err(|e| Error::new(Class::Retry, format!("topic '{topic}' cannot be read: {}", describe(&e))))?;
         let pace = options.properties.get("topic.metadata.refresh.interval.ms").and_then(|ms| ms.parse().ok()).filter(|ms| *ms > 0);
@@ -347,7 +357,12 @@ impl Start<'_> {
     /// made a number here, so that the first cut already holds it.
     fn find(&self, known: Option<&SplitPosition>, first_start: bool, name: &str) -> Result<(i64, i64), Error> {
         let Start { options, consumer, topic, partition } = self;
-        let away = |e| Error::new(Class::Retry, format!("broker {} does not tell the offsets of '{topic}/{partition}': {}", options.brokers.join(", "), describe(&e)));
+        let away = |e| {
+            Error::new(
+                Class::Retry,
+                format!("broker {} does not tell the offsets of '{topic}/{partition}': {}", options.brokers.join(", "), describe(&e)),
+            )
+        };
         let (low, high) = consumer.fetch_watermarks(topic, *partition, OPEN_WAIT).map_err(away)?;
         if let Some(known) = known {
             return match known.position {
@@ -376,9 +391,9 @@ impl Start<'_> {
                 offset(&committed).unwrap_or(low).max(low)
             }
             ScanStart::Timestamp => {
-                let ms = options.scan_timestamp_ms.ok_or_else(|| {
-                    Error::new(Class::User, format!("{name}: scan.start = 'timestamp' needs scan.timestamp_ms"))
-                })?;
+                let ms = options
+                    .scan_timestamp_ms
+                    .ok_or_else(|| Error::new(Class::User, format!("{name}: scan.start = 'timestamp' needs scan.timestamp_ms")))?;
                 list.add_partition_offset(topic, *partition, Offset::Offset(ms)).map_err(away)?;
                 let found = consumer.offsets_for_times(list, OPEN_WAIT).map_err(away)?;
                 offset(&found).unwrap_or(high).max(low)

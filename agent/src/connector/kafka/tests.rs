@@ -159,7 +159,12 @@ fn bad_records_carry_their_offset() {
     assert!(drain(open(&skip, &[], &probe).as_mut(), &skip, &probe, SMALL, usize::MAX, &mut given));
     assert_eq!(given.all(), lines([0, 2].into_iter()));
     assert_eq!((given.bad[0].position.as_str(), given.bad[0].reason.as_str()), ("offset 1", "the record has no value (a tombstone)"));
-    let raw = work(fail.options, Some(weir_planner::connector::Format::Raw(weir_planner::connector::Nothing {})), &[("value", "BYTEA")], ErrorPolicy::Fail);
+    let raw = work(
+        fail.options,
+        Some(weir_planner::connector::Format::Raw(weir_planner::connector::Nothing {})),
+        &[("value", "BYTEA")],
+        ErrorPolicy::Fail,
+    );
     let mut given = Given::default();
     assert!(drain(open(&raw, &[], &probe).as_mut(), &raw, &probe, SMALL, usize::MAX, &mut given));
     assert_eq!(given.all(), [r#"{"value":"\\x7b226e223a307d"}"#, r#"{"value":null}"#, r#"{"value":"\\x7b226e223a327d"}"#]);
@@ -258,12 +263,14 @@ fn rows(values: &[i64]) -> RecordBatch {
 
 fn sink(cluster: &Cluster, properties: &[(&str, &str)], probe: &super::super::probe::Probe) -> KafkaSink {
     let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = SinkOptions { brokers: vec![cluster.bootstrap_servers()], topic: "bids".to_owned(), key: vec!["k".to_owned()], properties };
+    let options =
+        SinkOptions { brokers: vec![cluster.bootstrap_servers()], topic: "bids".to_owned(), key: vec!["k".to_owned()], properties };
     KafkaSink::open(&options, &numbers(), &probe.opening).unwrap()
 }
 
 fn written(cluster: &Cluster, count: usize) -> Vec<(String, String)> {
-    let consumer: BaseConsumer = ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "check").create().unwrap();
+    let consumer: BaseConsumer =
+        ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "check").create().unwrap();
     let mut list = TopicPartitionList::new();
     list.add_partition_offset("bids", 0, Offset::Beginning).unwrap();
     consumer.assign(&list).unwrap();
@@ -300,7 +307,8 @@ fn flushed_rows_are_at_the_broker() {
     assert!(refusals > 0);
     flushed(&mut sink, &probe).unwrap();
     sink.decided(EPOCH);
-    let expected: Vec<(String, String)> = (0..200).map(|n| (format!("{{\"k\":{}}}", n % 3), format!("{{\"n\":{n},\"k\":{}}}", n % 3))).collect();
+    let expected: Vec<(String, String)> =
+        (0..200).map(|n| (format!("{{\"k\":{}}}", n % 3), format!("{{\"n\":{n},\"k\":{}}}", n % 3))).collect();
     assert_eq!(written(&cluster, 200), expected);
     sink.close();
     sink.close();

@@ -26,7 +26,8 @@ fn read(dir: &Path, file: &ResultFile) -> Vec<i64> {
     assert!(file.name.starts_with(&format!("{:032x}-", xxhash_rust::xxh3::xxh3_128(&bytes))), "{}", file.name);
     let reader = arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None).unwrap();
     let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
-    let values: Vec<i64> = batches.iter().flat_map(|batch| batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec()).collect();
+    let values: Vec<i64> =
+        batches.iter().flat_map(|batch| batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec()).collect();
     assert_eq!(file.rows, values.len() as u64);
     values
 }

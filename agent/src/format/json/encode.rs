@@ -66,7 +66,8 @@ impl JsonEncoder {
         let mut fields = Vec::with_capacity(names.len());
         for name in names {
             let found = schema.0.iter().enumerate().find(|(_, column)| column.name == *name);
-            let (index, column) = found.ok_or_else(|| Error::new(Class::User, format!("column '{name}' is not among the columns written")))?;
+            let (index, column) =
+                found.ok_or_else(|| Error::new(Class::User, format!("column '{name}' is not among the columns written")))?;
             if column.ty == ColumnType::Interval {
                 let message = format!("column '{name}' has type INTERVAL, which JSON cannot hold; cast it to TEXT");
                 return Err(Error::new(Class::User, message));
@@ -86,7 +87,8 @@ impl JsonEncoder {
         let resolve = |field: &'a Field| {
             let array = batch.columns().get(field.column);
             let values = array.and_then(|array| values(array, field.ty));
-            let values = values.ok_or_else(|| Error::new(Class::Bug, format!("column '{}' is not the {} that was planned", field.name, field.ty)))?;
+            let values = values
+                .ok_or_else(|| Error::new(Class::Bug, format!("column '{}' is not the {} that was planned", field.name, field.ty)))?;
             Ok((field.run.as_slice(), values))
         };
         Ok(Rows { fields: self.fields.iter().map(resolve).collect::<Result<_, Error>>()? })

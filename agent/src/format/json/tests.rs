@@ -190,7 +190,12 @@ fn depth_bombs_are_survived() {
     for open in ["[", "{\"a\":"] {
         let deep = open.repeat(100_000);
         let closed = format!("{deep}1{}", if open == "[" { "]" } else { "}" }.repeat(100_000));
-        let records = [format!("{{\"skipped\":{deep}"), format!("{{\"v\":{deep}"), format!("{{\"skipped\":{closed},\"v\":1}}"), format!("{{\"v\":{closed}}}")];
+        let records = [
+            format!("{{\"skipped\":{deep}"),
+            format!("{{\"v\":{deep}"),
+            format!("{{\"skipped\":{closed},\"v\":1}}"),
+            format!("{{\"v\":{closed}}}"),
+        ];
         let records: Vec<&[u8]> = records.iter().map(String::as_bytes).collect();
         let decoded = decode_with(&[column("v", "TEXT")], &records);
         assert_eq!(decoded.bad.iter().map(|bad| bad.at).collect::<Vec<_>>(), [0, 1]);
@@ -204,7 +209,8 @@ fn depth_bombs_are_survived() {
 #[test]
 fn mutants_never_hurt_their_neighbours() {
     let bid = br#"{"auction":1100,"bidder":2001,"price":34500,"channel":"Google","url":"https://auction.example.com/abcde/item.htm?query=1&channel_id=0","dateTime":"2026-01-01T00:00:00.123","extra":"abcdefghijklmnopqrst"}"#;
-    let columns = [column("bidder", "BIGINT"), column("dateTime", "TIMESTAMP(3)"), column("extra", "TEXT"), column("price", "DECIMAL(10,2)")];
+    let columns =
+        [column("bidder", "BIGINT"), column("dateTime", "TIMESTAMP(3)"), column("extra", "TEXT"), column("price", "DECIMAL(10,2)")];
     let used: Vec<String> = columns.iter().map(|column| column.column.name.clone()).collect();
     let mut decoder = JsonDecoder::new(&columns, &used).unwrap();
     let mut random = 0x5EED_u64;
@@ -237,7 +243,10 @@ fn mutants_never_hurt_their_neighbours() {
         assert!(decoded.bad.iter().all(|bad| bad.at == 2 * round), "a good record was found bad");
         assert_eq!(decoded.rows.num_rows() + decoded.bad.len(), 200);
         let whole = (0..decoded.rows.num_rows()).filter(|&row| {
-            ["2001", "2026-01-01T00:00:00.123", "abcdefghijklmnopqrst", "34500.00"].iter().enumerate().all(|(i, text)| cell(&decoded.rows, i, row) == *text)
+            ["2001", "2026-01-01T00:00:00.123", "abcdefghijklmnopqrst", "34500.00"]
+                .iter()
+                .enumerate()
+                .all(|(i, text)| cell(&decoded.rows, i, row) == *text)
         });
         assert!(whole.count() >= 100);
     }
@@ -246,8 +255,8 @@ fn mutants_never_hurt_their_neighbours() {
 #[test]
 fn rows_become_json_that_decodes_to_the_same_rows() {
     let types = [
-        "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL(38,9)", "TEXT", "BYTEA", "DATE", "TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMPTZ(6)",
-        "TIMESTAMP(9)",
+        "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL(38,9)", "TEXT", "BYTEA", "DATE", "TIMESTAMP(0)",
+        "TIMESTAMP(3)", "TIMESTAMPTZ(6)", "TIMESTAMP(9)",
     ];
     let columns: Vec<DecodeColumn> = types.iter().enumerate().map(|(i, ty)| column(&format!("c{i}"), ty)).collect();
     let lines = concat!(

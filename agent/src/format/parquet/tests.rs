@@ -39,7 +39,9 @@ fn read(path: &str, columns: &[DecodeColumn], from: u64, step: usize) -> (Vec<Ve
     while file.left() > 0 {
         let (decoded, _) = file.read(step).unwrap();
         for row in 0..decoded.rows.num_rows() {
-            let cell = |array: &ArrayRef| if array.is_null(row) { "NULL".to_owned() } else { arrow::util::display::array_value_to_string(array, row).unwrap() };
+            let cell = |array: &ArrayRef| {
+                if array.is_null(row) { "NULL".to_owned() } else { arrow::util::display::array_value_to_string(array, row).unwrap() }
+            };
             rows.push(decoded.rows.columns().iter().map(cell).collect());
         }
         bad.extend(decoded.bad);
@@ -52,7 +54,8 @@ fn read(path: &str, columns: &[DecodeColumn], from: u64, step: usize) -> (Vec<Ve
 fn columns_are_cast_and_misfits_go_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = sample(dir.path());
-    let columns = [column("text", "TEXT"), column("small", "BIGINT"), column("wide", "INTEGER"), column("at", "TIMESTAMP(3)"), column("a.b", "TEXT")];
+    let columns =
+        [column("text", "TEXT"), column("small", "BIGINT"), column("wide", "INTEGER"), column("at", "TIMESTAMP(3)"), column("a.b", "TEXT")];
     let (rows, bad) = read(&path, &columns, 0, 1);
     let expected = [
         ["a", "1", "1", "1969-12-31T23:59:59.999", "dot"],
@@ -78,10 +81,19 @@ fn what_the_file_lacks_is_named() {
         let used: Vec<String> = columns.iter().map(|column| column.column.name.clone()).collect();
         ParquetFile::open(&path, &columns, &used, from, 2).err().unwrap().message
     };
-    assert_eq!(refused(vec![column("none", "TEXT")], 0), format!("file '{path}' has no column 'none'; it has skipped, small, wide, at, text, a.b"));
-    assert_eq!(refused(vec![column("text", "BIGINT")], 0), format!("file '{path}': column 'text' is LargeUtf8, which does not become BIGINT"));
+    assert_eq!(
+        refused(vec![column("none", "TEXT")], 0),
+        format!("file '{path}' has no column 'none'; it has skipped, small, wide, at, text, a.b")
+    );
+    assert_eq!(
+        refused(vec![column("text", "BIGINT")], 0),
+        format!("file '{path}': column 'text' is LargeUtf8, which does not become BIGINT")
+    );
     // C29: integers are no times without a unit.
-    assert_eq!(refused(vec![column("wide", "TIMESTAMP(3)")], 0), format!("file '{path}': column 'wide' is Int64, which does not become TIMESTAMP(3)"));
+    assert_eq!(
+        refused(vec![column("wide", "TIMESTAMP(3)")], 0),
+        format!("file '{path}': column 'wide' is Int64, which does not become TIMESTAMP(3)")
+    );
     assert!(refused(vec![column("small", "BIGINT")], 6).contains("has 5 rows, fewer than the 6"));
     let mut needed = column("at", "TIMESTAMP(3)");
     needed.column.nullable = false;

@@ -74,12 +74,18 @@ impl<E: Answers> Session<E> {
         } else if self.statements.contains_key(&name) {
             return fail(Error::new("42P05", format!("prepared statement '{name}' already exists")));
         } else if self.statements.len() >= STATEMENTS_MAX {
-            return fail(Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a session may have {STATEMENTS_MAX} prepared statements")).with_hint("DEALLOCATE some"));
+            return fail(
+                Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("a session may have {STATEMENTS_MAX} prepared statements"))
+                    .with_hint("DEALLOCATE some"),
+            );
         }
         let mut statements = self.engine.parse(&query)?;
         let statement = statements.pop();
         if !statements.is_empty() {
-            return fail(Error::new(sqlstate::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement").with_hint("send one statement at a time"));
+            return fail(
+                Error::new(sqlstate::SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement")
+                    .with_hint("send one statement at a time"),
+            );
         }
         let hints: Vec<Option<DataType>> = oids.iter().map(|oid| types::to_arrow(*oid)).collect();
         let described = match &statement {
@@ -182,9 +188,10 @@ impl<E: Answers> Session<E> {
             },
         };
         if let Some(mut running) = running
-            && self.send(&mut running, limit).await? == Sent::Some {
-                portal.progress = Progress::Suspended(running);
-            }
+            && self.send(&mut running, limit).await? == Sent::Some
+        {
+            portal.progress = Progress::Suspended(running);
+        }
         // COMMIT, ROLLBACK and DISCARD end all portals but their own, which has run.
         if self.transaction == TransactionStatus::Idle || self.portals.len() < PORTALS_MAX {
             self.portals.insert(name, portal);

@@ -17,7 +17,10 @@ async fn parameters_are_taken_by_hint_and_by_inference() {
     let client = server.client().await;
     let one = client.query_one("SELECT i8 FROM per_minute WHERE i4 = $1 AND t = $2", &[&70_000_i32, &"a\tb"]).await.unwrap();
     assert_eq!(one.get::<_, i64>(0), 9_000_000_000);
-    let row = client.query_one("SELECT $1::bigint + 1, $2::text, $3::double precision * 2, $4::boolean", &[&41_i64, &"x", &1.5_f64, &true]).await.unwrap();
+    let row = client
+        .query_one("SELECT $1::bigint + 1, $2::text, $3::double precision * 2, $4::boolean", &[&41_i64, &"x", &1.5_f64, &true])
+        .await
+        .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1), row.get::<_, f64>(2), row.get::<_, bool>(3)), (42, "x", 3.0, true));
     // A parameter of which nothing is known is text, as in Postgres.
     assert_eq!(client.query_one("SELECT $1", &[&"plain"]).await.unwrap().get::<_, &str>(0), "plain");
@@ -42,11 +45,15 @@ async fn result_tables_take_any_query() {
     let top = client.query("SELECT i4 FROM per_minute WHERE i4 IS NOT NULL ORDER BY ts DESC LIMIT 3", &[]).await.unwrap();
     assert_eq!(top.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [70_000, 70_000, -1]);
     let sums = client.query_one("SELECT count(*), count(i4), sum(i8), max(t) FROM per_minute WHERE i4 > 0", &[]).await.unwrap();
-    assert_eq!((sums.get::<_, i64>(0), sums.get::<_, i64>(1), sums.get::<_, i64>(2), sums.get::<_, &str>(3)), (2, 2, 18_000_000_000, "a\tb"));
+    assert_eq!(
+        (sums.get::<_, i64>(0), sums.get::<_, i64>(1), sums.get::<_, i64>(2), sums.get::<_, &str>(3)),
+        (2, 2, 18_000_000_000, "a\tb")
+    );
     // Two equal rows on each side of every key that is not NULL: 2 keys x 2 x 2.
     let joined = client.query_one("SELECT count(*) FROM per_minute a JOIN per_minute b ON a.i4 = b.i4", &[]).await.unwrap();
     assert_eq!(joined.get::<_, i64>(0), 8);
-    let with = client.query("WITH w AS (SELECT b, count(*) AS n FROM per_minute GROUP BY b) SELECT n FROM w ORDER BY n", &[]).await.unwrap();
+    let with =
+        client.query("WITH w AS (SELECT b, count(*) AS n FROM per_minute GROUP BY b) SELECT n FROM w ORDER BY n", &[]).await.unwrap();
     assert_eq!(with.len(), 3);
     server.stop().await;
 }
@@ -104,7 +111,10 @@ async fn cancel_ends_a_statement_that_waits_and_one_that_streams() {
                 tokio::time::timeout(SOON, rows.next()).await.unwrap().unwrap().unwrap();
             }
             token.cancel_query(NoTls).await.unwrap();
-            let rest = async move { while rows.try_next().await?.is_some() {}  Ok::<_, tokio_postgres::Error>(()) };
+            let rest = async move {
+                while rows.try_next().await?.is_some() {}
+                Ok::<_, tokio_postgres::Error>(())
+            };
             tokio::time::timeout(SOON, rest).await.unwrap().unwrap_err()
         } else {
             let running = client.simple_query("SLEEP");
@@ -235,6 +245,10 @@ async fn a_shutdown_ends_idle_and_busy_sessions() {
     tokio::time::timeout(SOON, server.stop()).await.unwrap();
     let error = running.await.unwrap().unwrap_err();
     assert!(error.code() == Some(&SqlState::ADMIN_SHUTDOWN) || error.is_closed(), "{error:?}");
-    let gone = async { while !idle.is_closed() { tokio::task::yield_now().await } };
+    let gone = async {
+        while !idle.is_closed() {
+            tokio::task::yield_now().await
+        }
+    };
     tokio::time::timeout(SOON, gone).await.unwrap();
 }

@@ -71,7 +71,10 @@ pub(super) enum DoubleStatement {
     Notice,
     /// `ENDLESS`: one row after the other.
     Endless,
-    Sql { statement: Box<ast::Statement>, text: Arc<str> },
+    Sql {
+        statement: Box<ast::Statement>,
+        text: Arc<str>,
+    },
 }
 
 impl Answers for Double {
@@ -86,8 +89,12 @@ impl Answers for Double {
         }
         let shared: Arc<str> = text.into();
         let dialect = sqlparser::dialect::PostgreSqlDialect {};
-        let statements = sqlparser::parser::Parser::parse_sql(&dialect, text).map_err(|error| Error::new(sqlstate::SYNTAX_ERROR, error.to_string()))?;
-        Ok(statements.into_iter().map(|statement| DoubleStatement::Sql { statement: Box::new(statement), text: Arc::clone(&shared) }).collect())
+        let statements =
+            sqlparser::parser::Parser::parse_sql(&dialect, text).map_err(|error| Error::new(sqlstate::SYNTAX_ERROR, error.to_string()))?;
+        Ok(statements
+            .into_iter()
+            .map(|statement| DoubleStatement::Sql { statement: Box::new(statement), text: Arc::clone(&shared) })
+            .collect())
     }
 
     fn postgres(statement: &DoubleStatement) -> Option<&ast::Statement> {
@@ -163,7 +170,8 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(accept(listener, Double { queries }, shutdown, Limits { connections_max, grace: Duration::from_millis(200) }));
+        let task =
+            tokio::spawn(accept(listener, Double { queries }, shutdown, Limits { connections_max, grace: Duration::from_millis(200) }));
         Server { address, hub, stop: Some(stop), task, _data: data }
     }
 

@@ -194,7 +194,8 @@ async fn the_start_is_checked() {
     }
     raw.send(&startup()).await;
     let greeting = raw.until_ready().await;
-    let status: Vec<String> = greeting.iter().filter(|(tag, _)| *tag == b'S').map(|(_, body)| String::from_utf8_lossy(body).replace('\0', "=")).collect();
+    let status: Vec<String> =
+        greeting.iter().filter(|(tag, _)| *tag == b'S').map(|(_, body)| String::from_utf8_lossy(body).replace('\0', "=")).collect();
     assert!(status.iter().any(|line| line.starts_with("server_version=15.0 (Weir")), "{status:?}");
     assert!(status.contains(&"client_encoding=UTF8=".to_owned()) && status.contains(&"integer_datetimes=on=".to_owned()), "{status:?}");
     for (body, wanted) in [

@@ -9,7 +9,11 @@ async fn psql_lists_and_describes() {
     let server = Server::with_objects(Canned(vec![rows()])).await;
     let all = server.psql(&["\\d"]).await;
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-    for wanted in [["public", "bids", "foreign table", "tester"], ["public", "counts", "foreign table", "tester"], ["public", "per_minute", "table", "tester"]] {
+    for wanted in [
+        ["public", "bids", "foreign table", "tester"],
+        ["public", "counts", "foreign table", "tester"],
+        ["public", "per_minute", "table", "tester"],
+    ] {
         assert!(all.lines().any(|line| cells(line) == wanted), "{wanted:?}\n{all}");
     }
     assert!(!all.contains("into_counts"), "{all}");
@@ -38,7 +42,10 @@ async fn psql_lists_and_describes() {
         assert!(line.is_some_and(|line| line.split('|').nth(1).is_some_and(|cell| cell.trim() == ty)), "{name} {ty}\n{columns}");
     }
     let source = server.psql(&["\\d bids"]).await;
-    assert!(source.contains("Foreign table \"public.bids\"") && source.contains("Server: kafka") && source.contains("not null"), "{source}");
+    assert!(
+        source.contains("Foreign table \"public.bids\"") && source.contains("Server: kafka") && source.contains("not null"),
+        "{source}"
+    );
     let missing = server.psql(&["\\d nothing"]).await;
     assert!(missing.contains("Did not find any relation named \"nothing\""), "{missing}");
     server.stop().await;
@@ -49,10 +56,10 @@ async fn psql_lists_and_describes() {
 async fn psql_meta_commands_do_not_error() {
     let server = Server::with_objects(Canned(vec![rows()])).await;
     let commands = [
-        "\\d", "\\d+", "\\dt", "\\dt+", "\\dt *.*", "\\dv", "\\dm", "\\di", "\\ds", "\\dE", "\\dS", "\\d+ per_minute", "\\d+ bids", "\\d pg_class",
-        "\\l", "\\l+", "\\dn", "\\dn+", "\\du", "\\du+", "\\dg", "\\df", "\\da", "\\dT", "\\dD", "\\dp", "\\z", "\\dx", "\\db", "\\dO", "\\dc", "\\dC",
-        "\\dd", "\\des", "\\det", "\\dew", "\\deu", "\\dy", "\\do", "\\dF", "\\dFp", "\\drds", "\\dconfig", "\\dA", "\\dL", "\\dRp", "\\dRs", "\\dP", "\\dX", "\\ddp",
-        "\\conninfo", "\\encoding",
+        "\\d", "\\d+", "\\dt", "\\dt+", "\\dt *.*", "\\dv", "\\dm", "\\di", "\\ds", "\\dE", "\\dS", "\\d+ per_minute", "\\d+ bids",
+        "\\d pg_class", "\\l", "\\l+", "\\dn", "\\dn+", "\\du", "\\du+", "\\dg", "\\df", "\\da", "\\dT", "\\dD", "\\dp", "\\z", "\\dx",
+        "\\db", "\\dO", "\\dc", "\\dC", "\\dd", "\\des", "\\det", "\\dew", "\\deu", "\\dy", "\\do", "\\dF", "\\dFp", "\\drds", "\\dconfig",
+        "\\dA", "\\dL", "\\dRp", "\\dRs", "\\dP", "\\dX", "\\ddp", "\\conninfo", "\\encoding",
     ];
     let mut refused = Vec::new();
     for command in commands {
@@ -70,7 +77,10 @@ async fn psql_meta_commands_do_not_error() {
 async fn psql_draws_the_caret_under_the_fault() {
     let server = Server::start().await;
     let output = server.psql(&["SELECT id,\n   statee FROM weir.jobs"]).await;
-    assert_eq!(output, "ERROR:  column 'statee' not found\nLINE 2:    statee FROM weir.jobs\n           ^\nHINT:  did you mean weir.jobs.state or weir.jobs.started_at?\n");
+    assert_eq!(
+        output,
+        "ERROR:  column 'statee' not found\nLINE 2:    statee FROM weir.jobs\n           ^\nHINT:  did you mean weir.jobs.state or weir.jobs.started_at?\n"
+    );
     server.stop().await;
 }
 
@@ -147,12 +157,17 @@ async fn system_tables_tell_what_the_hub_knows() {
     assert_eq!(row.get::<_, i64>(4), 1);
     assert_eq!(row.get::<_, &str>(5), "colocated");
     assert_eq!(row.get::<_, Option<i64>>(7), None);
-    let operators = client.query("SELECT operator, kind, chain FROM weir.job_operators WHERE job = 'per_minute' ORDER BY kind", &[]).await.unwrap();
+    let operators =
+        client.query("SELECT operator, kind, chain FROM weir.job_operators WHERE job = 'per_minute' ORDER BY kind", &[]).await.unwrap();
     let kinds: Vec<(String, String)> = operators.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(kinds, [("sink-0".to_owned(), "sink".to_owned()), ("source-0".to_owned(), "source".to_owned())]);
-    let edges = client.query_one("SELECT from_operator, to_operator, kind FROM weir.job_edges WHERE job = 'per_minute'", &[]).await.unwrap();
+    let edges =
+        client.query_one("SELECT from_operator, to_operator, kind FROM weir.job_edges WHERE job = 'per_minute'", &[]).await.unwrap();
     assert_eq!((edges.get::<_, &str>(0), edges.get::<_, &str>(1), edges.get::<_, &str>(2)), ("source-0", "sink-0", "forward"));
-    let tasks = client.query_one("SELECT task, agent, watermark_at FROM weir.job_tasks WHERE job = 'per_minute' AND operator = 'source-0'", &[]).await.unwrap();
+    let tasks = client
+        .query_one("SELECT task, agent, watermark_at FROM weir.job_tasks WHERE job = 'per_minute' AND operator = 'source-0'", &[])
+        .await
+        .unwrap();
     assert_eq!((tasks.get::<_, &str>(0), tasks.get::<_, Option<&str>>(1)), ("source-0-0", None));
     let versions = client.query_one("SELECT spec, state_format, sql FROM weir.job_versions WHERE job = 'per_minute'", &[]).await.unwrap();
     assert!(versions.get::<_, &str>(0).contains("\"id\":\"per_minute\""));

@@ -2,8 +2,8 @@
 
 use super::double::{COLUMNS, Server};
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, StringArray,
-    TimestampMicrosecondArray, TimestampMillisecondArray,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
+    StringArray, TimestampMicrosecondArray, TimestampMillisecondArray,
 };
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
@@ -70,7 +70,17 @@ async fn every_type_is_printed_as_postgres_prints_it() {
     }
     let some = |texts: [&str; 12]| texts.iter().map(|text| Some((*text).to_owned())).collect::<Vec<_>>();
     let usual = [
-        "t", "7", "70000", "9000000000", "1.5", "0.1", "12345.50", "a\tb", "\\x00ff", "2026-11-30", "2026-11-30 19:50:25.123",
+        "t",
+        "7",
+        "70000",
+        "9000000000",
+        "1.5",
+        "0.1",
+        "12345.50",
+        "a\tb",
+        "\\x00ff",
+        "2026-11-30",
+        "2026-11-30 19:50:25.123",
         "2026-11-30 19:50:25.000001+00",
     ];
     let odd = [
@@ -89,8 +99,18 @@ async fn every_type_is_sent_in_postgres_binary_form() {
     let found = client.query("SELECT * FROM per_minute", &[]).await.unwrap();
     let types: Vec<Type> = found[0].columns().iter().map(|column| column.type_().clone()).collect();
     let wanted_types = [
-        Type::BOOL, Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::NUMERIC, Type::TEXT, Type::BYTEA, Type::DATE,
-        Type::TIMESTAMP, Type::TIMESTAMPTZ,
+        Type::BOOL,
+        Type::INT2,
+        Type::INT4,
+        Type::INT8,
+        Type::FLOAT4,
+        Type::FLOAT8,
+        Type::NUMERIC,
+        Type::TEXT,
+        Type::BYTEA,
+        Type::DATE,
+        Type::TIMESTAMP,
+        Type::TIMESTAMPTZ,
     ];
     assert_eq!(types, wanted_types);
     let raw = |row: usize| (0..12).map(|i| found[row].get::<_, Raw>(i).0).collect::<Vec<_>>();

@@ -258,7 +258,13 @@ fn aggregates_have_the_types_of_the_specification() {
         assert_eq!(bound.nullable, !printed.starts_with("count"), "{text}");
         assert_eq!(aggregate(&bound.to_string(), &schema()).unwrap(), bound, "{text}");
     }
-    for (text, part) in [("sum(t)", "TEXT"), ("avg(ts)", "TIMESTAMP(3)"), ("count(DISTINCT n)", "DISTINCT"), ("median(n)", "median"), ("n", "aggregate is expected")] {
+    for (text, part) in [
+        ("sum(t)", "TEXT"),
+        ("avg(ts)", "TIMESTAMP(3)"),
+        ("count(DISTINCT n)", "DISTINCT"),
+        ("median(n)", "median"),
+        ("n", "aggregate is expected"),
+    ] {
         let error = aggregate(text, &schema()).unwrap_err();
         assert!(error.message.contains(part), "{text}: {error:?}");
     }
@@ -291,7 +297,8 @@ fn every_keyword_can_name_a_column() {
 #[test]
 fn every_function_name_prints_as_a_call() {
     for name in FUNCTIONS.scalar.values().map(|function| function.name()) {
-        let text = Expr::Function { name: name.to_owned(), args: vec![Expr::Column("a".to_owned()), Expr::Column("b".to_owned())] }.to_string();
+        let text =
+            Expr::Function { name: name.to_owned(), args: vec![Expr::Column("a".to_owned()), Expr::Column("b".to_owned())] }.to_string();
         let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text).unwrap();
         match parser.parse_expr() {
             Ok(ast::Expr::Function(function)) => assert_eq!(function.name.0[0].as_ident().unwrap().value, name),
@@ -317,7 +324,11 @@ impl Random {
 
 fn number(random: &mut Random, depth: usize) -> String {
     if depth == 0 {
-        return random.pick(&["n", "i", "s", "1", "-7", "0.25", "d", "r", "m", "CAST(3 AS SMALLINT)", "1e3", "CAST('2.50' AS DECIMAL(5,2))", "NULL::INT"]).to_owned();
+        return random
+            .pick(&[
+                "n", "i", "s", "1", "-7", "0.25", "d", "r", "m", "CAST(3 AS SMALLINT)", "1e3", "CAST('2.50' AS DECIMAL(5,2))", "NULL::INT",
+            ])
+            .to_owned();
     }
     match random.below(8) {
         0 => format!("({} {} {})", number(random, depth - 1), random.pick(&["+", "-", "*", "/", "%"]), number(random, depth - 1)),
@@ -327,7 +338,11 @@ fn number(random: &mut Random, depth: usize) -> String {
         4 => format!("coalesce({}, {})", number(random, depth - 1), number(random, depth - 1)),
         5 => format!("CAST({} AS {})", number(random, depth - 1), random.pick(&["BIGINT", "DOUBLE PRECISION", "REAL", "DECIMAL(20,4)"])),
         6 => format!("length({})", text(random, depth - 1)),
-        _ => format!("extract({} FROM {})", random.pick(&["hour", "minute", "year"]), random.pick(&["ts", "us", "ts + INTERVAL '90 minutes'", "day"])),
+        _ => format!(
+            "extract({} FROM {})",
+            random.pick(&["hour", "minute", "year"]),
+            random.pick(&["ts", "us", "ts + INTERVAL '90 minutes'", "day"])
+        ),
     }
 }
 
@@ -339,12 +354,27 @@ fn boolean(random: &mut Random, depth: usize) -> String {
         0 => format!("{} {} {}", boolean(random, depth - 1), random.pick(&["AND", "OR"]), boolean(random, depth - 1)),
         1 => format!("({} {} {})", boolean(random, depth - 1), random.pick(&["AND", "OR"]), boolean(random, depth - 1)),
         2 => format!("NOT ({})", boolean(random, depth - 1)),
-        3 => format!("({}) {} ({})", number(random, depth - 1), random.pick(&["=", "<>", "<", ">=", "IS DISTINCT FROM"]), number(random, depth - 1)),
+        3 => format!(
+            "({}) {} ({})",
+            number(random, depth - 1),
+            random.pick(&["=", "<>", "<", ">=", "IS DISTINCT FROM"]),
+            number(random, depth - 1)
+        ),
         4 => format!("({}) {} ({}, {})", number(random, depth - 1), random.pick(&["IN", "NOT IN"]), number(random, 0), number(random, 0)),
-        5 => format!("({}) {} {}", text(random, depth - 1), random.pick(&["LIKE", "NOT ILIKE", "~", "!~*"]), random.pick(&["'a%'", "'it''s'", "t"])),
+        5 => format!(
+            "({}) {} {}",
+            text(random, depth - 1),
+            random.pick(&["LIKE", "NOT ILIKE", "~", "!~*"]),
+            random.pick(&["'a%'", "'it''s'", "t"])
+        ),
         6 => format!("({}) {}", boolean(random, depth - 1), random.pick(&["IS TRUE", "IS NOT FALSE", "IS NULL", "IS NOT UNKNOWN"])),
         7 => format!("({}) BETWEEN {} AND {}", number(random, depth - 1), number(random, 0), number(random, 0)),
-        _ => format!("({}) {} {}", random.pick(&["ts", "us", "tz", "day"]), random.pick(&["<", ">"]), random.pick(&["now()", "us", "TIMESTAMP '2024-01-01 00:00:00'", "CAST('2024-01-01' AS DATE)"])),
+        _ => format!(
+            "({}) {} {}",
+            random.pick(&["ts", "us", "tz", "day"]),
+            random.pick(&["<", ">"]),
+            random.pick(&["now()", "us", "TIMESTAMP '2024-01-01 00:00:00'", "CAST('2024-01-01' AS DATE)"])
+        ),
     }
 }
 
@@ -377,7 +407,8 @@ fn generated_expressions_bind_back_from_their_text() {
         let Ok(bound) = scalar(&written, &schema) else { continue };
         bound_count += 1;
         let printed = bound.to_string();
-        let again = scalar(&printed, &schema).unwrap_or_else(|error| panic!("round {round}\nwritten {written}\nprinted {printed}\n{error:?}"));
+        let again =
+            scalar(&printed, &schema).unwrap_or_else(|error| panic!("round {round}\nwritten {written}\nprinted {printed}\n{error:?}"));
         assert_eq!(again, bound, "round {round}\nwritten {written}\nprinted {printed}");
     }
     assert!(bound_count > 300, "too few of the generated expressions bind: {bound_count}");

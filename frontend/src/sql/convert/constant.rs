@@ -11,7 +11,10 @@ use weir_planner::time::TimeUnit;
 ///
 /// Errors: `22003` for a number beyond BIGINT, `0A000` for a type that columns do not have.
 pub(crate) fn literal(value: &ScalarValue) -> Result<Literal, Error> {
-    let beyond = || Error::new("22003", format!("the number {value} is out of range for BIGINT")).with_hint("write it as a DECIMAL: CAST('…' AS DECIMAL(38,0))");
+    let beyond = || {
+        Error::new("22003", format!("the number {value} is out of range for BIGINT"))
+            .with_hint("write it as a DECIMAL: CAST('…' AS DECIMAL(38,0))")
+    };
     if value.is_null() {
         let ty = super::column_type(&value.data_type());
         return ty.map(Literal::Null).ok_or_else(|| super::refused(&format!("a constant of type {}", value.data_type())));
@@ -29,18 +32,28 @@ pub(crate) fn literal(value: &ScalarValue) -> Result<Literal, Error> {
         ScalarValue::UInt64(Some(value)) => Literal::BigInt(i64::try_from(*value).map_err(|_| beyond())?),
         ScalarValue::Float32(Some(value)) => Literal::Real(*value),
         ScalarValue::Float64(Some(value)) => Literal::Double(*value),
-        ScalarValue::Decimal128(Some(value), precision, scale) => Literal::Decimal { unscaled: value.to_string(), precision: *precision, scale: *scale },
-        ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)) => Literal::Text(text.clone()),
-        ScalarValue::Binary(Some(bytes)) | ScalarValue::BinaryView(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) => Literal::Bytea(bytes.clone()),
+        ScalarValue::Decimal128(Some(value), precision, scale) => {
+            Literal::Decimal { unscaled: value.to_string(), precision: *precision, scale: *scale }
+        }
+        ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)) => {
+            Literal::Text(text.clone())
+        }
+        ScalarValue::Binary(Some(bytes)) | ScalarValue::BinaryView(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) => {
+            Literal::Bytea(bytes.clone())
+        }
         ScalarValue::FixedSizeBinary(_, Some(bytes)) => Literal::Bytea(bytes.clone()),
         ScalarValue::Date32(Some(days)) => Literal::Date(*days),
         ScalarValue::TimestampSecond(Some(value), zone) => stamp(*value, TimeUnit::Second, zone),
         ScalarValue::TimestampMillisecond(Some(value), zone) => stamp(*value, TimeUnit::Millisecond, zone),
         ScalarValue::TimestampMicrosecond(Some(value), zone) => stamp(*value, TimeUnit::Microsecond, zone),
         ScalarValue::TimestampNanosecond(Some(value), zone) => stamp(*value, TimeUnit::Nanosecond, zone),
-        ScalarValue::IntervalMonthDayNano(Some(value)) => Literal::Interval { months: value.months, days: value.days, nanos: value.nanoseconds },
+        ScalarValue::IntervalMonthDayNano(Some(value)) => {
+            Literal::Interval { months: value.months, days: value.days, nanos: value.nanoseconds }
+        }
         ScalarValue::IntervalYearMonth(Some(months)) => Literal::Interval { months: *months, days: 0, nanos: 0 },
-        ScalarValue::IntervalDayTime(Some(value)) => Literal::Interval { months: 0, days: value.days, nanos: i64::from(value.milliseconds) * 1_000_000 },
+        ScalarValue::IntervalDayTime(Some(value)) => {
+            Literal::Interval { months: 0, days: value.days, nanos: i64::from(value.milliseconds) * 1_000_000 }
+        }
         other => return Err(super::refused(&format!("a constant of type {}", other.data_type()))),
     })
 }
@@ -74,7 +87,9 @@ fn value(literal: &Literal) -> Option<ScalarValue> {
                 Arrow::Nanosecond => ScalarValue::TimestampNanosecond(Some(*value), zone),
             }
         }
-        Literal::Interval { months, days, nanos } => ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(*months, *days, *nanos))),
+        Literal::Interval { months, days, nanos } => {
+            ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(*months, *days, *nanos)))
+        }
     })
 }
 
@@ -118,6 +133,8 @@ pub(crate) fn folded(constant: &Literal, to: ColumnType, lenient: bool) -> Resul
         }
         Some(value) if !value.is_null() => Ok(Expr::Literal(literal(&value)?)),
         _ if lenient => Ok(Expr::Literal(Literal::Null(to))),
-        _ => Err(Error::new("22P02", format!("{constant} is not a value of type {to}")).with_hint("TRY_CAST gives NULL instead of an error")),
+        _ => {
+            Err(Error::new("22P02", format!("{constant} is not a value of type {to}")).with_hint("TRY_CAST gives NULL instead of an error"))
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! GROUP BY over a window: one window operator, with a map before it where rows must be filtered
 //! or keys computed.
 
-use super::stream::{Out, Stream, as_window_column, columns_of, conjuncts, projection, reads_window, settled, text};
 use super::Lowering;
+use super::stream::{Out, Stream, as_window_column, columns_of, conjuncts, projection, reads_window, settled, text};
 use crate::error::{Error, sqlstate};
 use crate::sql::convert::{Converter, joined};
 use crate::sql::sugar::unique;
@@ -27,8 +27,13 @@ impl Lowering<'_> {
         let stream = self.lower(&plan.input, &vec![None; input.fields().len()])?;
         let grouping = self.landmarks.grouping.unwrap_or(self.fallback);
         let Some(windowing) = stream.windowing.clone() else {
-            let message = if stream.windowed { "a GROUP BY over a window's results is not available yet" } else { "GROUP BY without a window cannot run as a stream: its groups would never be complete" };
-            let hint = format!("group in a window: FROM tumble({}, ts, INTERVAL '1 minute') GROUP BY …, window_start, window_end", stream.origin);
+            let message = if stream.windowed {
+                "a GROUP BY over a window's results is not available yet"
+            } else {
+                "GROUP BY without a window cannot run as a stream: its groups would never be complete"
+            };
+            let hint =
+                format!("group in a window: FROM tumble({}, ts, INTERVAL '1 minute') GROUP BY …, window_start, window_end", stream.origin);
             return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message).with_hint(hint).at(grouping));
         };
         let mut keys: Vec<Expr> = Vec::new();
@@ -41,9 +46,12 @@ impl Lowering<'_> {
                 .at(grouping));
         }
         if let Some(mixed) = keys.iter().find(|key| as_window_column(key).is_none() && reads_window(key)) {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("grouping by an expression over window columns is not available: {mixed}").replace('\u{0}', ""))
-                .with_hint("group by window_start and window_end, and compute on them in the select list")
-                .at(grouping));
+            return Err(Error::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                format!("grouping by an expression over window columns is not available: {mixed}").replace('\u{0}', ""),
+            )
+            .with_hint("group by window_start and window_end, and compute on them in the select list")
+            .at(grouping));
         }
         let calls: Vec<Aggregate> = plan.aggr_expr.iter().map(|call| self.call(call, &stream, plan)).collect::<Result<_, _>>()?;
         self.window(stream, windowing, keys, calls, hints, grouping)
@@ -53,14 +61,17 @@ impl Lowering<'_> {
         let schema = plan.input.schema();
         let column = |column: &Column| {
             let out = schema.index_of_column(column).ok().and_then(|at| stream.columns.get(at));
-            out.map(|out| out.expr.clone()).ok_or_else(|| Error::new(sqlstate::UNDEFINED_COLUMN, format!("column '{}' does not exist", column.flat_name())))
+            out.map(|out| out.expr.clone())
+                .ok_or_else(|| Error::new(sqlstate::UNDEFINED_COLUMN, format!("column '{}' does not exist", column.flat_name())))
         };
         let name = match call {
             Df::AggregateFunction(function) => function.func.name(),
             _ => "",
         };
         let position = self.landmarks.functions.get(name).copied().unwrap_or(self.fallback);
-        let aggregate = Converter { schema, column: &column }.aggregate(call).map_err(|error| if error.position.is_none() { error.at(position) } else { error })?;
+        let aggregate = Converter { schema, column: &column }
+            .aggregate(call)
+            .map_err(|error| if error.position.is_none() { error.at(position) } else { error })?;
         let reads = aggregate.argument.iter().any(|argument| reads_window(&argument.expr)) || aggregate.filter.iter().any(reads_window);
         if reads {
             return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{name} of a window's own columns is not available"))
@@ -70,7 +81,15 @@ impl Lowering<'_> {
         Ok(aggregate)
     }
 
-    fn window(&mut self, stream: Stream, windowing: super::Windowing, keys: Vec<Expr>, calls: Vec<Aggregate>, hints: &[Option<String>], grouping: usize) -> Result<Stream, Error> {
+    fn window(
+        &mut self,
+        stream: Stream,
+        windowing: super::Windowing,
+        keys: Vec<Expr>,
+        calls: Vec<Aggregate>,
+        hints: &[Option<String>],
+        grouping: usize,
+    ) -> Result<Stream, Error> {
         let (before, after) = self.split_filter(&stream, &keys)?;
         let mut reserved: BTreeSet<String> = ["window_start".to_owned(), "window_end".to_owned()].into();
         let needed: Vec<String> = {
@@ -125,10 +144,16 @@ impl Lowering<'_> {
             let wanted = hints.get(keys.len() + at).cloned().flatten().unwrap_or_else(|| call.function.name().to_owned());
             let name = unique(&wanted, &reserved);
             reserved.insert(name.clone());
-            aggregates.push(WindowAggregate { expr: Expression { sql: call.call(), bound: None }, name, filter: call.filter.as_ref().map(ToString::to_string) });
+            aggregates.push(WindowAggregate {
+                expr: Expression { sql: call.call(), bound: None },
+                name,
+                filter: call.filter.as_ref().map(ToString::to_string),
+            });
         }
         if names.is_empty() && aggregates.is_empty() {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a window has neither keys nor aggregates").with_hint("add an aggregate, such as count(*)").at(grouping));
+            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a window has neither keys nor aggregates")
+                .with_hint("add an aggregate, such as count(*)")
+                .at(grouping));
         }
         let mut base = names.clone();
         base.extend(["window_start".to_owned(), "window_end".to_owned()]);
@@ -171,7 +196,9 @@ impl Lowering<'_> {
                 as_window_column(&column).is_some() || keys.contains(&column)
             });
             if !known {
-                return Err(self.refused("a WHERE that compares window columns with columns that are not grouped by is not available").with_hint("group by the column too, or filter rows in a subquery"));
+                return Err(self
+                    .refused("a WHERE that compares window columns with columns that are not grouped by is not available")
+                    .with_hint("group by the column too, or filter rows in a subquery"));
             }
             after.push(map_columns(term));
         }
@@ -208,7 +235,9 @@ fn map_columns(expr: Expr) -> Expr {
             branches: branches.into_iter().map(|(when, then)| (map_columns(when), map_columns(then))).collect(),
             otherwise: otherwise.map(boxed),
         },
-        Expr::Like { expr, pattern, escape, case_insensitive, negated } => Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, case_insensitive, negated },
+        Expr::Like { expr, pattern, escape, case_insensitive, negated } => {
+            Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, case_insensitive, negated }
+        }
         Expr::InList { expr, list, negated } => Expr::InList { expr: boxed(expr), list: all(list), negated },
         Expr::Function { name, args } => Expr::Function { name, args: all(args) },
     }

@@ -70,7 +70,8 @@ impl Stream {
 
     /// True when the columns are the operator's own, in order and under these names.
     pub fn is_bare(&self, names: &[String]) -> bool {
-        self.base == names && self.columns.iter().zip(names).all(|(out, name)| matches!(&out.expr, Expr::Column(column) if column == name))
+        self.base == names
+            && self.columns.iter().zip(names).all(|(out, name)| matches!(&out.expr, Expr::Column(column) if column == name))
             && self.columns.len() == names.len()
     }
 

@@ -31,7 +31,8 @@ fn outcome(text: &str) -> Result<String, Error> {
                 assert_eq!(faults, [], "what is lowered meets every rule");
                 let printed = crate::yaml::print(&spec);
                 // JOB-3: the YAML door gives the same spec.
-                let mut document = crate::yaml::parse(&printed).unwrap_or_else(|faults| panic!("printed YAML does not parse: {faults:?}\n{printed}"));
+                let mut document =
+                    crate::yaml::parse(&printed).unwrap_or_else(|faults| panic!("printed YAML does not parse: {faults:?}\n{printed}"));
                 assert_eq!(document.bind(), [], "printed YAML binds\n{printed}");
                 assert_eq!(document.jobs, [spec.clone()], "both doors make one spec");
                 bind_spec(&mut spec).unwrap();

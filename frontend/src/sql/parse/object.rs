@@ -50,14 +50,21 @@ pub(super) fn if_not_exists(cursor: &mut Cursor<'_>, or_replace: bool) -> Result
 fn column(cursor: &mut Cursor<'_>) -> Result<ColumnDef, Error> {
     let name = cursor.name("a column name or WATERMARK FOR")?;
     if name.text.starts_with(RESERVED_PREFIX) {
-        return Err(Error::new("42939", format!("column name '{}' is reserved: names that begin with '{RESERVED_PREFIX}' are Weir's own", name.text))
-            .at(name.position));
+        return Err(Error::new(
+            "42939",
+            format!("column name '{}' is reserved: names that begin with '{RESERVED_PREFIX}' are Weir's own", name.text),
+        )
+        .at(name.position));
     }
     let position = cursor.position();
     let tokens = cursor.take_item();
     let ends = |tokens: &[TokenWithSpan], words: &[&str]| {
         tokens.len() > words.len()
-            && tokens.iter().rev().zip(words.iter().rev()).all(|(token, word)| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word)))
+            && tokens
+                .iter()
+                .rev()
+                .zip(words.iter().rev())
+                .all(|(token, word)| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word)))
     };
     let (tokens, not_null) = match tokens {
         tokens if ends(tokens, &["not", "null"]) => (tokens.get(..tokens.len() - 2).unwrap_or_default(), true),
@@ -74,7 +81,9 @@ fn column(cursor: &mut Cursor<'_>) -> Result<ColumnDef, Error> {
             .at(position)
     })?;
     if ty == ColumnType::Interval {
-        return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("column '{}': INTERVAL is for expressions only", name.text)).at(position));
+        return Err(
+            Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("column '{}': INTERVAL is for expressions only", name.text)).at(position)
+        );
     }
     Ok(ColumnDef { name, ty, not_null })
 }
@@ -86,9 +95,12 @@ fn watermark_clause(cursor: &mut Cursor<'_>) -> Result<WatermarkDef, Error> {
     cursor.expect("as")?;
     let again = cursor.name("the time column's name")?;
     if again.text != column.text {
-        return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("a watermark follows its own column: this must be '{}'", column.text))
-            .with_hint(format!("write WATERMARK FOR {0} AS {0} - INTERVAL '5 seconds'", column.text))
-            .at(again.position));
+        return Err(Error::new(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            format!("a watermark follows its own column: this must be '{}'", column.text),
+        )
+        .with_hint(format!("write WATERMARK FOR {0} AS {0} - INTERVAL '5 seconds'", column.text))
+        .at(again.position));
     }
     let mut bound_ms = 0;
     if cursor.take_token(&Token::Minus) {
@@ -103,7 +115,9 @@ fn watermark_clause(cursor: &mut Cursor<'_>) -> Result<WatermarkDef, Error> {
         }
         bound_ms = interval_ms(&text).map_err(|message| Error::new("22007", message).at(position))?;
         if bound_ms < 0 {
-            return Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, "a watermark stays behind: its interval cannot be negative").at(position));
+            return Err(
+                Error::new(sqlstate::INVALID_PARAMETER_VALUE, "a watermark stays behind: its interval cannot be negative").at(position)
+            );
         }
     }
     if !matches!(cursor.peek(), Some(Token::Comma | Token::RParen)) {

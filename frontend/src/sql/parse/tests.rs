@@ -36,7 +36,11 @@ fn a_source_is_read_with_everything_that_it_declares() {
 
 #[test]
 fn inline_rows_and_interval_spellings_are_read() {
-    let Body::CreateSource(create) = one("CREATE SOURCE IF NOT EXISTS v (k BIGINT, ts BIGINT, WATERMARK FOR ts AS ts - INTERVAL '2' MINUTE) AS VALUES (1, -2), (f(3, 4), 5);") else { panic!() };
+    let Body::CreateSource(create) = one(
+        "CREATE SOURCE IF NOT EXISTS v (k BIGINT, ts BIGINT, WATERMARK FOR ts AS ts - INTERVAL '2' MINUTE) AS VALUES (1, -2), (f(3, 4), 5);",
+    ) else {
+        panic!()
+    };
     assert!(create.if_not_exists);
     assert_eq!(create.watermark.unwrap().bound_ms, 120_000);
     assert_eq!(create.values.unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
@@ -45,7 +49,8 @@ fn inline_rows_and_interval_spellings_are_read() {
 
 #[test]
 fn a_job_keeps_its_parts_and_its_text() {
-    let (_, bodies) = statements("SELECT 1; CREATE JOB IF NOT EXISTS Hot INTO \"Out\" WITH (parallelism = 2) AS SELECT * FROM t ; ;").unwrap();
+    let (_, bodies) =
+        statements("SELECT 1; CREATE JOB IF NOT EXISTS Hot INTO \"Out\" WITH (parallelism = 2) AS SELECT * FROM t ; ;").unwrap();
     let [Body::Postgres(_), Body::CreateJob(job)] = bodies.as_slice() else { panic!("{bodies:?}") };
     assert!(job.if_not_exists);
     assert_eq!((job.name.text.as_str(), job.into.as_ref().map(|into| into.text.as_str())), ("hot", Some("Out")));
@@ -67,8 +72,13 @@ fn the_small_statements_are_read() {
     assert!(matches!(one("SHOW CREATE SINK s"), Body::Show(Show::Create { kind: ObjectKind::Sink, .. })));
     assert!(matches!(one("SHOW JOB SPEC j"), Body::Show(Show::JobSpec(_))));
     assert!(matches!(one("DESCRIBE s"), Body::Describe(_)));
-    assert!(matches!(one("WAIT FOR JOB j UNTIL FINISHED TIMEOUT '5m'"), Body::Wait { until: WaitFor::Finished, timeout, .. } if timeout.as_secs() == 300));
-    for text in ["BEGIN", "COMMIT", "ROLLBACK", "SET search_path TO x", "SHOW server_version", "DISCARD ALL", "DEALLOCATE ALL", "SAVEPOINT a", "VALUES (1)"] {
+    assert!(
+        matches!(one("WAIT FOR JOB j UNTIL FINISHED TIMEOUT '5m'"), Body::Wait { until: WaitFor::Finished, timeout, .. } if timeout.as_secs() == 300)
+    );
+    for text in [
+        "BEGIN", "COMMIT", "ROLLBACK", "SET search_path TO x", "SHOW server_version", "DISCARD ALL", "DEALLOCATE ALL", "SAVEPOINT a",
+        "VALUES (1)",
+    ] {
         assert!(matches!(one(text), Body::Postgres(_)), "{text}");
     }
     assert!(statements("  ; -- nothing\n ;").unwrap().1.is_empty());

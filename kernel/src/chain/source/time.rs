@@ -53,7 +53,8 @@ impl Timing {
             DataType::Timestamp(ArrowUnit::Microsecond, _) => TimeUnit::Microsecond,
             DataType::Timestamp(ArrowUnit::Nanosecond, _) => TimeUnit::Nanosecond,
             other => {
-                let message = format!("source '{operator}': column '{}' of type {other} cannot be event time: use BIGINT or TIMESTAMP", work.column);
+                let message =
+                    format!("source '{operator}': column '{}' of type {other} cannot be event time: use BIGINT or TIMESTAMP", work.column);
                 return Err(Error::new(Class::User, message));
             }
         };
@@ -144,7 +145,10 @@ impl Timing {
                     keep.push(false);
                 }
                 None => {
-                    let message = format!("source '{}': {value} of column '{}' is out of range for event time in milliseconds", self.operator, self.name);
+                    let message = format!(
+                        "source '{}': {value} of column '{}' is out of range for event time in milliseconds",
+                        self.operator, self.name
+                    );
                     return Err(Error::new(Class::User, message));
                 }
             }

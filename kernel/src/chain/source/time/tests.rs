@@ -2,9 +2,7 @@
 
 use super::{Timed, Timing};
 use crate::error::Error;
-use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray, TimestampNanosecondArray, TimestampSecondArray,
-};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray, TimestampNanosecondArray, TimestampSecondArray};
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
@@ -77,7 +75,8 @@ fn overflow_goes_by_on_error() {
 fn stamps_are_running_maxima() {
     let timing = timing(ColumnType::BigInt, &work(TimeUnit::Millisecond, 10), ErrorPolicy::Fail).unwrap();
     let mut max = None;
-    let calm = stamped(&timing, ColumnType::BigInt, Arc::new(Int64Array::from(vec![Some(100), None, Some(90), Some(105)])), &mut max).unwrap();
+    let calm =
+        stamped(&timing, ColumnType::BigInt, Arc::new(Int64Array::from(vec![Some(100), None, Some(90), Some(105)])), &mut max).unwrap();
     assert!(calm.data.stamps.is_none());
     assert_eq!((calm.invalid, calm.data.len(), max), (1, 3, Some(105)));
     let late = stamped(&timing, ColumnType::BigInt, Arc::new(Int64Array::from(vec![94, 200, 95])), &mut max).unwrap();
