@@ -102,8 +102,8 @@ impl ProducerContext for Deliveries {
                 format!("topic '{}': a record was not delivered: {}{}", self.topic, describe(error), self.state.hearing.trouble());
             self.state.fail(class, message);
         }
-        let left = self.state.outstanding(turn).map_or(0, |count| count.fetch_sub(1, Ordering::AcqRel).saturating_sub(1));
-        if left == 0 || result.is_err() || self.state.full.swap(false, Ordering::AcqRel) {
+        let left = self.state.outstanding(turn).map_or(0, |count| count.fetch_sub(1, Ordering::SeqCst).saturating_sub(1));
+        if left == 0 || result.is_err() || self.state.full.swap(false, Ordering::SeqCst) {
             self.state.wake.wake();
         }
     }
@@ -179,7 +179,13 @@ impl Sink for KafkaSink {
             }
             if error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull) {
                 self.sent = row;
-                self.state.full.store(true, Ordering::Release);
+                self.state.full.store(true, Ordering::SeqCst);
+                // A confirmation from here on sees the mark and wakes the chain. The last one may have come
+                // before it, while this row was still counted: then nobody else would.
+                let waiting = |turn: usize| self.state.outstanding(turn).is_some_and(|count| count.load(Ordering::SeqCst) > 0);
+                if !waiting(0) && !waiting(1) && self.state.full.swap(false, Ordering::SeqCst) {
+                    self.state.wake.wake();
+                }
                 return Ok(Pushed::Full);
             }
             let class = error.rdkafka_error_code().map_or(Class::Retry, class_of);
