@@ -257,6 +257,10 @@ impl Intent {
                 AttemptState::Stopping => Vec::new(),
                 AttemptState::Stopped => self.released(restart, now),
                 AttemptState::Finished => {
+                    // It may have run between two reports.
+                    if self.phase == Phase::Starting || self.started_at_ms.is_none() {
+                        self.started_at_ms = Some(now.wall_ms);
+                    }
                     self.phase = Phase::Finished;
                     self.degraded = false;
                     self.fresh = false;

@@ -152,6 +152,18 @@ fn another_data_directory_is_refused() {
     assert_eq!(arrive(&mut world, &register("a", "boot 5", "new", &[]), "w", at(6)), ["start 4 local new"]);
 }
 
+/// A bounded job may end before any report has shown it running: it has a start all the same.
+#[test]
+fn a_job_that_ends_between_reports_has_started() {
+    let mut world = world();
+    create(&mut world, "j", at(0));
+    arrive(&mut world, &register("a", "boot", "disk", &[]), "s", at(0));
+    assert_eq!(world.jobs[&job("j")].intent.started_at_ms, None);
+    see(&mut world, "s", 1, vec![observation("j", 1, AttemptState::Finished)], at(1));
+    assert_eq!(state(&world, "j"), (JobState::Finished, 1));
+    assert_eq!(world.jobs[&job("j")].intent.started_at_ms, Some(at(1).wall_ms));
+}
+
 /// SQL-12: until a fresh attempt has been seen running, each grant is fresh again, and a cut seen
 /// before that does not count.
 #[test]
