@@ -61,6 +61,7 @@ pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPositio
         SourceOptions::Memory(options) => Box::new(memory::open(options, work, positions, &opening)?),
         SourceOptions::File(options) => Box::new(file::FileSource::open(options, work, positions, &opening)?),
         SourceOptions::Kafka(options) => Box::new(kafka::source::KafkaSource::open(options, work, positions, &opening)?),
+        SourceOptions::Http(_) => return Err(Error::new(Class::User, "the http source is not available yet")),
     })
 }
 
@@ -76,6 +77,7 @@ pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, o
         SinkOptions::File(options) => Box::new(file::sink::FileSink::open(options, input, handle, &opening)?),
         SinkOptions::Kafka(options) => Box::new(kafka::sink::KafkaSink::open(options, input, &opening)?),
         SinkOptions::Result(_) => Box::new(result::ResultSink::open(input, &opening)?),
+        SinkOptions::Http(_) => return Err(Error::new(Class::User, "the http sink is not available yet")),
     })
 }
 
@@ -94,7 +96,7 @@ pub fn check_source(work: &SourceWork, output: &Schema) -> Result<(), Error> {
     }
     match &work.options {
         SourceOptions::Generate(options) => generate::check(options, work)?,
-        SourceOptions::Values(_) | SourceOptions::Memory(_) => {
+        SourceOptions::Values(_) | SourceOptions::Memory(_) | SourceOptions::Http(_) => {
             drop_decoder(format::decoder(work.format.as_ref(), &work.columns, &work.used)?)
         }
         SourceOptions::File(_) => match &work.format {
@@ -119,7 +121,7 @@ pub fn check_source(work: &SourceWork, output: &Schema) -> Result<(), Error> {
 pub fn check_sink(work: &SinkWork, input: &Schema) -> Result<(), Error> {
     match &work.options {
         SinkOptions::Drop(_) | SinkOptions::Result(_) => return Ok(()),
-        SinkOptions::Stdout(_) | SinkOptions::File(_) => {}
+        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Http(_) => {}
         SinkOptions::Kafka(options) => {
             kafka::check(&options.brokers, &options.properties)?;
             JsonEncoder::of(input, &options.key)?;
@@ -141,7 +143,7 @@ pub fn check(plan: &JobPlan) -> Vec<weir_planner::error::Fault> {
         let outcome = match &operator.work {
             Work::Source(work) => check_source(work, &operator.output),
             Work::Sink(work) => check_sink(work, &operator.output),
-            Work::Map(_) | Work::Window(_) | Work::Union => Ok(()),
+            Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => Ok(()),
         };
         if let Err(error) = outcome {
             let path = format!("operator '{}'", operator.id);

@@ -160,6 +160,7 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
     match request.target {
         ReadTarget::Results => {}
+        ReadTarget::Sample(_) => return Err(Error::new(Class::User, "sampling a source is not available yet")),
     }
     if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {
         let message = format!(

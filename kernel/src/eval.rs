@@ -223,12 +223,17 @@ fn logical(expr: &Expr, schema: &DFSchema) -> Result<Logical, DataFusionError> {
             let list = list.iter().map(|item| logical(item, schema)).collect::<Result<Vec<_>, _>>()?;
             Logical::InList(InList::new(boxed(expr, schema)?, list, *negated))
         }
-        Expr::Function { name, args } => call(name, args, schema)?,
+        Expr::Function { name, version, args } => call(name, *version, args, schema)?,
     })
 }
 
 /// A function call. `now()` and its kin read the hidden column: DataFusion would fold them once.
-fn call(name: &str, args: &[Expr], schema: &DFSchema) -> Result<Logical, DataFusionError> {
+fn call(name: &str, version: u32, args: &[Expr], schema: &DFSchema) -> Result<Logical, DataFusionError> {
+    if version != 1 {
+        return Err(DataFusionError::Plan(format!(
+            "version {version} of function '{name}' is not known: this plan was made by a newer Weir"
+        )));
+    }
     let now = || Logical::Column(Column::new_unqualified(NOW));
     match (name, args) {
         ("now" | "current_timestamp", []) => return Ok(now()),

@@ -88,7 +88,7 @@ fn wire(plan: &JobPlan, parts: &Parts) -> Result<Wires, Error> {
 fn key_columns(plan: &JobPlan, edge: &PlanEdge) -> Result<Vec<usize>, Error> {
     let names = match &edge.routing {
         Routing::Partitioned(names) => names.as_slice(),
-        Routing::Forward | Routing::RoundRobin | Routing::Broadcast => &[],
+        Routing::Forward | Routing::RoundRobin | Routing::Broadcast | Routing::Deal | Routing::Collect => &[],
     };
     let schema = emitted(plan.chain(edge.from));
     let position = |name: &String| {
@@ -137,6 +137,9 @@ fn build_chain(
                 let seat = Seat { subtask, parallelism: chain.parallelism, max_parallelism: plan.max_parallelism, budget: budget.clone() };
                 let window = Window::new(&operator.id, work, &input, &operator.output, seat, &restored)?;
                 stages.push(Stage { task, operator: Box::new(window) });
+            }
+            Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) => {
+                return Err(Error::new(Class::Bug, format!("operator '{}' cannot run yet", operator.id)));
             }
             Work::Union => stages.push(Stage { task, operator: Box::new(Union::default()) }),
             Work::Sink(_) => {

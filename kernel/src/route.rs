@@ -49,7 +49,8 @@ impl Output {
             Routing::Forward => Rule::One,
             Routing::Broadcast => Rule::All,
             Routing::Partitioned(_) | Routing::RoundRobin if consumers == 1 => Rule::One,
-            Routing::RoundRobin => Rule::Turn(0),
+            Routing::RoundRobin | Routing::Deal => Rule::Turn(0),
+            Routing::Collect => Rule::One,
             Routing::Partitioned(_) => {
                 let owner_of = |subtask: u32| key_group_range(max_parallelism, consumers, subtask).map(move |_| subtask);
                 Rule::Keyed { columns, max_parallelism, owners: (0..consumers).flat_map(owner_of).collect() }

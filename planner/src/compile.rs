@@ -111,10 +111,12 @@ fn used(spec: &JobSpec, graph: &Graph) -> Vec<Option<BTreeSet<String>>> {
             OperatorKind::Sink | OperatorKind::Join(_) => None,
             OperatorKind::Map(map) if !map.project.is_empty() => Some(own),
             OperatorKind::Window(_) => Some(own),
-            OperatorKind::Source | OperatorKind::Union | OperatorKind::Map(_) => used[at].clone().map(|mut passed| {
-                passed.extend(own);
-                passed
-            }),
+            OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Map(_) => {
+                used[at].clone().map(|mut passed| {
+                    passed.extend(own);
+                    passed
+                })
+            }
         };
         for from in graph.producers(at).collect::<Vec<_>>() {
             used[from] = match (used[from].take(), &wanted) {

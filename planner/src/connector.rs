@@ -19,6 +19,8 @@ pub enum SourceOptions {
     Kafka(KafkaSource),
     /// An input that tests feed; bounded and empty outside of them.
     Memory(Memory),
+    /// A server that takes records by HTTP POST.
+    Http(HttpSource),
 }
 
 impl SourceOptions {
@@ -30,6 +32,7 @@ impl SourceOptions {
             SourceOptions::File(_) => "file",
             SourceOptions::Kafka(_) => "kafka",
             SourceOptions::Memory(_) => "memory",
+            SourceOptions::Http(_) => "http",
         }
     }
 
@@ -39,6 +42,7 @@ impl SourceOptions {
             SourceOptions::Generate(generate) => generate.rows.is_some(),
             SourceOptions::Values(_) | SourceOptions::File(_) | SourceOptions::Memory(_) => true,
             SourceOptions::Kafka(kafka) => kafka.bounded,
+            SourceOptions::Http(_) => false,
         }
     }
 }
@@ -204,6 +208,37 @@ pub enum ScanStart {
     Timestamp,
 }
 
+/// Options of an `http` source: a server on this machine, one split, one task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpSource {
+    /// Where it listens, as `host:port`.
+    pub address: String,
+    /// Path that takes POSTs.
+    #[serde(default = "root_path")]
+    pub path: String,
+    /// When a request is answered with 200.
+    #[serde(default)]
+    pub acknowledge: Acknowledge,
+    /// Bearer token that requests must carry; none asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Longest body in bytes; a longer one is answered with 413.
+    #[serde(default = "body_bytes")]
+    pub max_body_bytes: u64,
+}
+
+/// When an `http` source answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Acknowledge {
+    /// Once an epoch with the records is decided: what was answered is never lost (EPO-8).
+    #[default]
+    Decided,
+    /// Once they are in memory: faster, and a crash loses what was not decided.
+    Received,
+}
+
 /// What a sink writes. In a JobSpec: `output_type` names the variant, `config` holds its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -218,6 +253,8 @@ pub enum SinkOptions {
     Kafka(KafkaSink),
     /// The job's own result table (SQL-8).
     Result(Nothing),
+    /// An HTTP endpoint, at least once.
+    Http(HttpSink),
 }
 
 impl SinkOptions {
@@ -229,6 +266,7 @@ impl SinkOptions {
             SinkOptions::File(_) => "file",
             SinkOptions::Kafka(_) => "kafka",
             SinkOptions::Result(_) => "result",
+            SinkOptions::Http(_) => "http",
         }
     }
 }
@@ -261,6 +299,39 @@ pub struct KafkaSink {
     /// librdkafka settings passed through.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
+}
+
+/// Options of an `http` sink: batches of rows as request bodies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpSink {
+    /// Where requests go, `http://` or `https://`.
+    pub url: String,
+    /// `post` or `put`.
+    #[serde(default)]
+    pub method: HttpMethod,
+    /// Further request headers, such as `authorization`; their values are secrets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Rows of one request at most; the body is one JSON object a line.
+    #[serde(default = "request_rows")]
+    pub batch_rows: u64,
+    /// Longest wait for an answer.
+    #[serde(default = "request_timeout")]
+    pub timeout_ms: u64,
+    /// Tries of a request whose failure may pass (no answer, 408, 429, 5xx) before the task fails.
+    #[serde(default = "request_tries")]
+    pub tries: u32,
+}
+
+/// Method of an `http` sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "methods are methods")]
+pub enum HttpMethod {
+    #[default]
+    Post,
+    Put,
 }
 
 /// How bytes become rows and back.
@@ -360,6 +431,26 @@ pub struct DecodeColumn {
 
 fn one() -> u64 {
     1
+}
+
+fn root_path() -> String {
+    "/".to_owned()
+}
+
+fn body_bytes() -> u64 {
+    4 << 20
+}
+
+fn request_rows() -> u64 {
+    1_000
+}
+
+fn request_timeout() -> u64 {
+    10_000
+}
+
+fn request_tries() -> u32 {
+    5
 }
 
 fn comma() -> char {

@@ -4,9 +4,10 @@
 //! and by what they read or write.
 
 use crate::connector::{GenerateKind, SinkOptions, SourceOptions};
-use crate::plan::{Chain, JobPlan, PlanOperator, Routing, SinkWork, SourceWork, WindowWork, Work, key_group_range};
+use crate::expr::Aggregate;
+use crate::plan::{BatchWork, Chain, JobPlan, PlanOperator, Routing, SinkWork, SourceWork, WindowWork, Work, key_group_range};
 use crate::schema::Schema;
-use crate::spec::Horizon;
+use crate::spec::{Buffer, Horizon};
 use std::fmt::Write;
 
 /// Most subtasks of a chain that are listed one by one.
@@ -93,6 +94,9 @@ fn work(work: &Work) -> String {
             if parts.is_empty() { "map".to_owned() } else { format!("map ({})", parts.join(", ")) }
         }
         Work::Window(window) => of_window(window),
+        Work::Partial(window) => format!("partial {}", of_window(window)),
+        Work::Batch(batch) => of_batch(batch),
+        Work::Buffer(buffer) => of_buffer(buffer),
         Work::Union => "union".to_owned(),
         Work::Sink(sink) => of_sink(sink),
     }
@@ -108,6 +112,7 @@ fn of_source(source: &SourceWork) -> String {
         SourceOptions::File(file) => file.path.clone(),
         SourceOptions::Kafka(kafka) => kafka.topics.join(", "),
         SourceOptions::Memory(memory) => format!("{} messages", memory.messages.len()),
+        SourceOptions::Http(http) => format!("{}{}", http.address, http.path),
     };
     let format = source.format.as_ref().map(|format| format!(" as {}", format.name())).unwrap_or_default();
     let time = match &source.time {
@@ -126,11 +131,7 @@ fn of_window(window: &WindowWork) -> String {
     if !window.keys.is_empty() {
         text.push_str(&format!(" by {}", window.keys.join(", ")));
     }
-    let names: Vec<String> =
-        window.aggregates.iter().map(|(name, aggregate)| format!("{name} = {:?}", aggregate.function).to_lowercase()).collect();
-    if !names.is_empty() {
-        text.push_str(&format!(" gives {}", names.join(", ")));
-    }
+    text.push_str(&gives(&window.aggregates));
     if window.having.is_some() {
         text.push_str(", having");
     }
@@ -140,11 +141,32 @@ fn of_window(window: &WindowWork) -> String {
     text
 }
 
+fn of_batch(batch: &BatchWork) -> String {
+    let keys = if batch.keys.is_empty() { String::new() } else { format!(" by {}", batch.keys.join(", ")) };
+    let having = if batch.having.is_some() { ", having" } else { "" };
+    format!("batch{keys}{}{having}", gives(&batch.aggregates))
+}
+
+fn gives(aggregates: &[(String, Aggregate)]) -> String {
+    let names: Vec<String> =
+        aggregates.iter().map(|(name, aggregate)| format!("{name} = {:?}", aggregate.function).to_lowercase()).collect();
+    if names.is_empty() { String::new() } else { format!(" gives {}", names.join(", ")) }
+}
+
+fn of_buffer(buffer: &Buffer) -> String {
+    match buffer {
+        Buffer::Memory(memory) => format!("buffer of {} rows or {} ms", memory.capacity, memory.timeout_ms),
+        Buffer::Tumbling(tumbling) => format!("buffer of {} ms", tumbling.interval_ms),
+        Buffer::Session(session) => format!("buffer until {} ms of silence", session.gap_ms),
+    }
+}
+
 fn of_sink(sink: &SinkWork) -> String {
     let what = match &sink.options {
         SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Result(_) => String::new(),
         SinkOptions::File(file) => format!(" ({})", file.path),
         SinkOptions::Kafka(kafka) => format!(" ({})", kafka.topic),
+        SinkOptions::Http(http) => format!(" ({})", http.url),
     };
     let format = sink.format.as_ref().map(|format| format!(" as {}", format.name())).unwrap_or_default();
     format!("sink {}{what}{format}", sink.options.name())
@@ -175,6 +197,8 @@ fn routing(routing: &Routing) -> String {
         Routing::Partitioned(keys) => format!("partitioned by {}", keys.join(", ")),
         Routing::RoundRobin => "round-robin".to_owned(),
         Routing::Broadcast => "broadcast".to_owned(),
+        Routing::Deal => "dealt in turn".to_owned(),
+        Routing::Collect => "collected in turn".to_owned(),
     }
 }
 

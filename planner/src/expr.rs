@@ -90,6 +90,10 @@ pub enum Expr {
     Function {
         /// Lower-case name in the function registry.
         name: String,
+        /// Which meaning of the function: raised where a later Weir computes something else, so
+        /// that a stored plan keeps what it had.
+        #[serde(default = "first")]
+        version: u32,
         /// Arguments in order.
         args: Vec<Expr>,
     },
@@ -223,4 +227,9 @@ pub struct Aggregate {
     pub ty: ColumnType,
     /// May give NULL: all but `count`.
     pub nullable: bool,
+}
+
+/// The version of a function in plans that were stored without one.
+fn first() -> u32 {
+    1
 }

@@ -5,7 +5,7 @@ use crate::connector::{DecodeColumn, Format, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Expr};
 use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use crate::schema::Schema;
-use crate::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, OnOverflow, Projection};
+use crate::spec::{Batch, Buffer, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use crate::time::TimeUnit;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -71,6 +71,13 @@ pub enum Work {
     Map(MapWork),
     /// Tumbling aggregate.
     Window(WindowWork),
+    /// First stage of the window aggregate behind the next shuffle (PLAN-6, WIN-7). Its id is the
+    /// window's with `-partial` after it; it has no state.
+    Partial(WindowWork),
+    /// Aggregate over each batch.
+    Batch(BatchWork),
+    /// Holds rows back.
+    Buffer(Buffer),
     /// Passes all inputs on.
     Union,
     /// Writes a connector.
@@ -114,6 +121,9 @@ pub struct TimeWork {
     pub max_future_ms: Option<u64>,
     /// Judges rows of jobs without windows (EV-4).
     pub allowed_lateness_ms: i64,
+    /// What becomes of late rows, and of rows without a time.
+    #[serde(default)]
+    pub late: LatePolicy,
 }
 
 /// A map.
@@ -123,6 +133,21 @@ pub struct MapWork {
     pub filter: Option<Expr>,
     /// `None`: all columns pass.
     pub project: Option<Vec<Projection>>,
+    /// What becomes of a row whose expressions cannot be computed (KER-7): the policy of the
+    /// sources upstream, the strictest of them.
+    #[serde(default)]
+    pub on_error: ErrorPolicy,
+}
+
+/// An aggregate over each batch. Output: keys, aggregates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchWork {
+    /// Key columns of the input; may be empty.
+    pub keys: Vec<String>,
+    /// Output name and aggregate.
+    pub aggregates: Vec<(String, Aggregate)>,
+    /// Over the output columns.
+    pub having: Option<Expr>,
 }
 
 /// A tumbling window aggregate. Output: keys, `window_start`, `window_end` (TIMESTAMP(3)), aggregates.
@@ -144,6 +169,9 @@ pub struct WindowWork {
     pub keys_max: u64,
     /// What happens at the bound.
     pub on_overflow: OnOverflow,
+    /// What becomes of late rows.
+    #[serde(default)]
+    pub late: LatePolicy,
 }
 
 /// A sink.
@@ -166,6 +194,23 @@ pub struct PlanEdge {
     pub to: ChainId,
     /// How rows find their subtask.
     pub routing: Routing,
+    /// Which rows of the producer.
+    #[serde(default)]
+    pub port: Port,
+}
+
+/// Which rows of a chain an edge carries. Marks go to every edge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Port {
+    /// What its last operator emits.
+    #[default]
+    Main,
+    /// Records that this operator of the chain could not take, as [`crate::schema::error_rows`] (PLAN-5).
+    Error(OperatorId),
+    /// Rows that came too late for this operator of the chain, or without a time, as
+    /// [`crate::schema::late_rows`] (PLAN-5).
+    Late(OperatorId),
 }
 
 /// How rows find their subtask.
@@ -180,6 +225,11 @@ pub enum Routing {
     RoundRobin,
     /// To every subtask.
     Broadcast,
+    /// From one subtask, batch by batch strictly in turn, without putting batches together or
+    /// apart: the consumers give exactly one batch, which may be empty, for each that they take.
+    Deal,
+    /// From the several subtasks that were dealt to, one batch of each in the same turn.
+    Collect,
 }
 
 /// A connected component of the physical graph: the unit of alignment, decision and rollback (EPO-1).
@@ -214,7 +264,7 @@ impl JobPlan {
         let (from, to) = (self.chain(edge.from).parallelism, self.chain(edge.to).parallelism);
         match edge.routing {
             Routing::Forward => (0..from).map(|i| (i, i)).collect(),
-            Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast => {
+            Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast | Routing::Deal | Routing::Collect => {
                 (0..from).flat_map(|i| (0..to).map(move |j| (i, j))).collect()
             }
         }

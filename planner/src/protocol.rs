@@ -8,6 +8,7 @@ use crate::error::Class;
 use crate::id::{AgentId, Attempt, EpochId, Generation, JobId, TaskId};
 use crate::plan::JobPlan;
 use crate::schema::Schema;
+use crate::spec::Source;
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages; a hub refuses an agent with another one.
@@ -370,9 +371,13 @@ pub struct ReadRequest {
 }
 
 /// What is read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadTarget {
     /// The job's result table at the last decided epoch, oldest row first.
     Results,
+    /// Columns of a source that declares none, from a sample of its input (JOB-6). Nothing is read
+    /// for good. The answer is a stream without rows whose schema holds them, or a failure of class
+    /// `Retry` where there is no row yet.
+    Sample(Box<Source>),
 }

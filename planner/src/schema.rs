@@ -236,3 +236,30 @@ impl std::str::FromStr for ColumnType {
         }
     }
 }
+/// Columns of error rows: what an error sink gets (CON-5). `raw` is the record, `reason` says what is
+/// wrong with it, `source` names the operator, `partition` and `position` the place, `at` the time of reading.
+pub fn error_rows() -> Schema {
+    let column = |name: &str, ty, nullable| Column { name: name.to_owned(), ty, nullable };
+    Schema(vec![
+        column("raw", ColumnType::Bytea, true),
+        column("reason", ColumnType::Text, false),
+        column("source", ColumnType::Text, false),
+        column("partition", ColumnType::Text, true),
+        column("position", ColumnType::Text, true),
+        column("at", ColumnType::Timestamp { unit: TimeUnit::Millisecond, zoned: true }, false),
+    ])
+}
+
+/// Name of the column that says why a row was routed: `late` or `null_timestamp`.
+pub const REASON_COLUMN: &str = "__reason";
+/// Name of the column that says by how many ms a routed row came too late; NULL without a time.
+pub const LATE_BY_COLUMN: &str = "__late_by_ms";
+
+/// Columns of routed late rows (CON-5): those of `input`, where the row was judged, each of which may
+/// be NULL, then why, and by how much.
+pub fn late_rows(input: &Schema) -> Schema {
+    let mut columns: Vec<Column> = input.0.iter().map(|column| Column { nullable: true, ..column.clone() }).collect();
+    columns.push(Column { name: REASON_COLUMN.to_owned(), ty: ColumnType::Text, nullable: false });
+    columns.push(Column { name: LATE_BY_COLUMN.to_owned(), ty: ColumnType::BigInt, nullable: true });
+    Schema(columns)
+}

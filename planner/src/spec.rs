@@ -9,8 +9,8 @@ pub use endpoint::{
     TimeMode, WatermarkPolicy, WatermarkStrategy,
 };
 pub use operator::{
-    Cumulate, Edge, EmitEmpty, Expression, Join, JoinType, Map, Names, OnOverflow, Operator, OperatorKind, Projection, Session, Sliding,
-    Trigger, Tumbling, Window, WindowAggregate, WindowShape,
+    BatchShape, Buffer, Cumulate, Edge, EmitEmpty, Expression, Join, JoinType, Map, MemoryBuffer, Names, OnOverflow, Operator,
+    OperatorKind, Projection, Session, SessionBuffer, Sliding, Trigger, Tumbling, TumblingBuffer, Window, WindowAggregate, WindowShape,
 };
 
 use crate::id::{AgentId, JobId, JobVersion};

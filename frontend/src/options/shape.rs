@@ -170,8 +170,10 @@ const JOB_FIELDS: [Field; JOB_OPTIONS.fields.len() + JOB_GRAPH.len()] = {
 /// A whole JobSpec.
 pub const JOB: Object = object("job", &JOB_FIELDS);
 
-const EDGE: Object =
-    object("edge", &[needed("id", Id), needed("from", Id), needed("to", Id), field("partitioned", Bool), field("broadcast", Bool)]);
+const EDGE: Object = object(
+    "edge",
+    &[needed("id", Id), needed("from", Id), needed("to", Id), field("partitioned", Bool), field("broadcast", Bool), field("ordered", Bool)],
+);
 
 /// An operator, but for its config.
 pub const OPERATOR: Object =
@@ -193,6 +195,7 @@ const WINDOW_SHAPE: Object = object(
         field("sliding", Kind::Object(&SLIDING)),
         field("session", Kind::Object(&SESSION)),
         field("cumulate", Kind::Object(&CUMULATE)),
+        field("batch", Kind::Object(&NOTHING)),
     ],
 );
 const AGGREGATE: Object = object("aggregate", &[needed("expr", Text), needed("as", Text), field("filter", Text)]);
@@ -211,6 +214,20 @@ pub const WINDOW: Object = object(
         field("max_buffered_keys", Count),
         field("on_overflow", Word(&["evict", "fail"])),
         field("emit_empty", Kind::Object(&EMIT_EMPTY)),
+    ],
+);
+
+const MEMORY_BUFFER: Object = object("memory buffer", &[needed("capacity", Count), needed("timeout_ms", Millis)]);
+const TUMBLING_BUFFER: Object = object("tumbling buffer", &[needed("interval_ms", Millis)]);
+const SESSION_BUFFER: Object = object("session buffer", &[needed("gap_ms", Millis)]);
+
+/// Config of a buffer.
+pub const BUFFER: Object = object(
+    "buffer config",
+    &[
+        field("memory", Kind::Object(&MEMORY_BUFFER)),
+        field("tumbling", Kind::Object(&TUMBLING_BUFFER)),
+        field("session", Kind::Object(&SESSION_BUFFER)),
     ],
 );
 
@@ -341,15 +358,36 @@ const KAFKA_SOURCE: Object = object(
 );
 const KAFKA_SINK: Object =
     object("kafka sink", &[needed("brokers", Commas), needed("topic", Text), field("key", Commas), field("properties", TextMap)]);
+const HTTP_SOURCE: Object = object(
+    "http source",
+    &[
+        needed("address", Text),
+        field("path", Text),
+        field("acknowledge", Word(&["decided", "received"])),
+        field("token", Text),
+        field("max_body_bytes", Count),
+    ],
+);
+const HTTP_SINK: Object = object(
+    "http sink",
+    &[
+        needed("url", Text),
+        field("method", Word(&["post", "put"])),
+        field("headers", TextMap),
+        field("batch_rows", Count),
+        field("timeout_ms", Millis),
+        field("tries", Small),
+    ],
+);
 const NOTHING: Object = object("config", &[]);
 
 /// Config of each source connector.
 pub const SOURCES: &[(&str, &Object)] =
-    &[("generate", &GENERATE), ("values", &VALUES), ("file", &FILE), ("kafka", &KAFKA_SOURCE), ("memory", &MEMORY)];
+    &[("generate", &GENERATE), ("values", &VALUES), ("file", &FILE), ("kafka", &KAFKA_SOURCE), ("memory", &MEMORY), ("http", &HTTP_SOURCE)];
 
 /// Config of each sink connector.
 pub const SINKS: &[(&str, &Object)] =
-    &[("stdout", &NOTHING), ("drop", &NOTHING), ("file", &FILE), ("kafka", &KAFKA_SINK), ("result", &NOTHING)];
+    &[("stdout", &NOTHING), ("drop", &NOTHING), ("file", &FILE), ("kafka", &KAFKA_SINK), ("result", &NOTHING), ("http", &HTTP_SINK)];
 
 const JSON: Object = object("json codec", &[]);
 const CSV: Object = object("csv codec", &[field("header", Bool), field("delimiter", Char)]);
@@ -365,6 +403,7 @@ pub const OPERATORS: &[(&str, &Object)] = &[
     ("window", &WINDOW),
     ("aggregate", &WINDOW),
     ("join", &JOIN),
+    ("buffer", &BUFFER),
     ("union", &NOTHING),
     ("sink", &NOTHING),
 ];

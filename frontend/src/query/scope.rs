@@ -139,9 +139,9 @@ pub(crate) fn result_schema(job: &JobInfo) -> Option<&Schema> {
     let of_result = |work: &Work| match work {
         Work::Sink(sink) => match sink.options {
             SinkOptions::Result(_) => true,
-            SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) => false,
+            SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => false,
         },
-        Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Union => false,
+        Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => false,
     };
     operators.into_iter().find(|operator| of_result(&operator.work)).map(|operator| &operator.output)
 }

@@ -145,7 +145,9 @@ fn work_kind(work: &Work) -> &'static str {
     match work {
         Work::Source(_) => "source",
         Work::Map(_) => "map",
-        Work::Window(_) => "window",
+        Work::Window(_) | Work::Batch(_) => "window",
+        Work::Partial(_) => "partial",
+        Work::Buffer(_) => "buffer",
         Work::Union => "union",
         Work::Sink(_) => "sink",
     }
@@ -202,6 +204,8 @@ fn routing(job: &JobInfo, from: &OperatorId, to: &OperatorId) -> (&'static str, 
         Some(Routing::Partitioned(keys)) => ("partitioned", keys.join(", ").into()),
         Some(Routing::RoundRobin) => ("round_robin", Cell::Null),
         Some(Routing::Broadcast) => ("broadcast", Cell::Null),
+        Some(Routing::Deal) => ("deal", Cell::Null),
+        Some(Routing::Collect) => ("collect", Cell::Null),
     }
 }
 

@@ -54,7 +54,7 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
         let path = format!("operators[{at}].config");
         let before = faults.len();
         match &mut operator.kind {
-            OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
+            OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
             OperatorKind::Map(map) => bind_map(map, &input, &path, &mut faults),
             OperatorKind::Window(window) => bind_window(window, &input, &path, &mut faults),
         }

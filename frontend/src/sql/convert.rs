@@ -166,7 +166,7 @@ impl Converter<'_> {
                         .with_hint("a job gives the same rows again after a restart: use functions of the columns, or now()"));
                 }
                 let args = call.args.iter().map(|arg| self.convert(arg)).collect::<Result<_, Error>>()?;
-                let function = Expr::Function { name: name.to_owned(), args };
+                let function = Expr::Function { name: name.to_owned(), version: 1, args };
                 // A result in a type that columns do not have, such as an unsigned number, is cast
                 // to the one that holds it.
                 let found = df.get_type(self.schema).map_err(|error| internal(&error))?;

@@ -206,8 +206,14 @@ fn probe(source: Option<Source>, sink: Option<Sink>) -> Result<JobSpec, Error> {
         Operator { id: from.clone(), parallelism: None, kind: OperatorKind::Source },
         Operator { id: to.clone(), parallelism: None, kind: OperatorKind::Sink },
     ];
-    spec.edges =
-        vec![Edge { id: EdgeId::new("e1").map_err(internal)?, from: from.clone(), to: to.clone(), partitioned: false, broadcast: false }];
+    spec.edges = vec![Edge {
+        id: EdgeId::new("e1").map_err(internal)?,
+        from: from.clone(),
+        to: to.clone(),
+        partitioned: false,
+        broadcast: false,
+        ordered: false,
+    }];
     let plain = SourceColumn { name: "value".to_owned(), ty: ColumnType::BigInt, not_null: false, timestamp_unit: None };
     spec.sources = vec![source.unwrap_or(Source {
         operator_id: from,

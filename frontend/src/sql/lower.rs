@@ -185,7 +185,7 @@ impl Lowering<'_> {
     fn edge(&mut self, from: usize, to: usize) -> Result<(), Error> {
         let id = EdgeId::new(format!("e{}", self.edges.len() + 1)).map_err(|fault| Error::new(sqlstate::INTERNAL_ERROR, fault.message))?;
         let (Some(from), Some(to)) = (self.operators.get(from), self.operators.get(to)) else { return Ok(()) };
-        self.edges.push(Edge { id, from: from.id.clone(), to: to.id.clone(), partitioned: false, broadcast: false });
+        self.edges.push(Edge { id, from: from.id.clone(), to: to.id.clone(), partitioned: false, broadcast: false, ordered: false });
         Ok(())
     }
 

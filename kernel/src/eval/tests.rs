@@ -47,7 +47,7 @@ fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
 }
 
 fn call(name: &str, args: Vec<Expr>) -> Expr {
-    Expr::Function { name: name.to_owned(), args }
+    Expr::Function { name: name.to_owned(), version: 1, args }
 }
 
 fn run(expr: &Expr, ty: ColumnType) -> Result<ArrayRef, crate::error::Error> {

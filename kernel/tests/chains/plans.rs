@@ -3,9 +3,9 @@
 use weir_planner::connector::{Memory, Nothing, SinkOptions, SourceOptions};
 use weir_planner::expr::{Aggregate, AggregateFunction, Expr, Typed};
 use weir_planner::id::{ChainId, JobId, JobVersion, OperatorId, RegionId};
-use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work};
+use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work};
 use weir_planner::schema::{Column, ColumnType, Schema};
-use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, OnOverflow};
+use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow};
 use weir_planner::time::TimeUnit;
 
 pub fn id(name: &str) -> OperatorId {
@@ -67,6 +67,7 @@ pub fn source(name: &str, shape: &Shape) -> PlanOperator {
         idle_timeout_ms: shape.idle_timeout_ms,
         max_future_ms: shape.max_future_ms,
         allowed_lateness_ms: shape.lateness_ms,
+        late: LatePolicy::Drop,
     };
     let work = SourceWork {
         options: SourceOptions::Memory(Memory::default()),
@@ -112,6 +113,7 @@ pub fn window(shape: &Shape) -> PlanOperator {
         allowed_lateness_ms: shape.lateness_ms,
         keys_max: shape.keys_max,
         on_overflow: shape.on_overflow,
+        late: LatePolicy::Drop,
     };
     PlanOperator { id: id("win"), output: Schema(output), work: Work::Window(work) }
 }
@@ -121,7 +123,7 @@ pub fn plan(chains: Vec<(u32, Vec<PlanOperator>)>, edges: Vec<(u32, u32, Routing
         |(i, (parallelism, operators)): (usize, (u32, Vec<PlanOperator>))| Chain { id: ChainId::new(i as u32), parallelism, operators };
     let chains: Vec<Chain> = chains.into_iter().enumerate().map(chain).collect();
     let members = chains.iter().flat_map(|c| (0..c.parallelism).map(|i| (c.id, i))).collect();
-    let edge = |(from, to, routing)| PlanEdge { from: ChainId::new(from), to: ChainId::new(to), routing };
+    let edge = |(from, to, routing)| PlanEdge { from: ChainId::new(from), to: ChainId::new(to), routing, port: Port::Main };
     JobPlan {
         job: JobId::new("j").unwrap(),
         version: JobVersion::new(1),

@@ -148,7 +148,7 @@ fn processing_time_sources_stamp_the_wall_clock() {
     }
     let value = Typed { expr: Expr::Column("__meta_timestamp".to_owned()), ty: ColumnType::BigInt, nullable: false };
     let output = Schema(vec![column("at", ColumnType::BigInt)]);
-    let work = MapWork { filter: None, project: Some(vec![Projection { name: "at".to_owned(), value }]) };
+    let work = MapWork { project: Some(vec![Projection { name: "at".to_owned(), value }]), ..MapWork::default() };
     let map = PlanOperator { id: id("m"), output: output.clone(), work: Work::Map(work) };
     let plan = plan(vec![(1, vec![input_task, map, sink(&output)])], vec![], &shape);
     let clock = Arc::new(FakeClock::default());

@@ -207,8 +207,11 @@ fn filter_and_projection_before_a_window() {
         name: name.to_owned(),
         value: weir_planner::expr::Typed { expr, ty: ColumnType::BigInt, nullable: true },
     });
-    let map =
-        PlanOperator { id: id("m"), output: input(), work: Work::Map(MapWork { filter: Some(filter), project: Some(project.to_vec()) }) };
+    let map = PlanOperator {
+        id: id("m"),
+        output: input(),
+        work: Work::Map(MapWork { filter: Some(filter), project: Some(project.to_vec()), ..MapWork::default() }),
+    };
     let window = window(&shape);
     let out = sink(&window.output);
     let plan = plan(

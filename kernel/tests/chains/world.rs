@@ -318,7 +318,7 @@ impl World {
                             let images = cut.images.get(&operator.id).cloned().unwrap_or_default();
                             parts.restored.insert(key, Restored { images });
                         }
-                        Work::Map(_) | Work::Union => {}
+                        Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => {}
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use crate::connector::{Format, GenerateKind, SourceOptions};
 use crate::expr::Expr;
 use crate::schema::{Column, ColumnType, META_TIMESTAMP, Schema};
-use crate::spec::{Map, OperatorKind, Source, SourceColumn, Window};
+use crate::spec::{Map, OperatorKind, Source, SourceColumn, Window, WindowShape};
 use crate::time::TimeUnit;
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub fn of_source(source: &Source) -> Vec<SourceColumn> {
             (GenerateKind::Nexmark, None) | (GenerateKind::Template, _) => Vec::new(),
         },
         SourceOptions::Values(_) => Vec::new(),
-        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) => match &source.codec {
+        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) | SourceOptions::Http(_) => match &source.codec {
             None | Some(Format::Raw(_)) => {
                 vec![SourceColumn { name: "value".to_owned(), ty: ColumnType::Bytea, not_null: false, timestamp_unit: None }]
             }
@@ -47,7 +47,7 @@ pub fn of_operator(kind: &OperatorKind, source: Option<&Source>, input: &Schema)
         OperatorKind::Map(map) => of_map(map, input),
         OperatorKind::Window(window) => of_window(window, input),
         OperatorKind::Join(_) => None,
-        OperatorKind::Union | OperatorKind::Sink => Some(input.clone()),
+        OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => Some(input.clone()),
     }
 }
 
@@ -59,11 +59,21 @@ fn of_map(map: &Map, input: &Schema) -> Option<Schema> {
     map.project.iter().map(|expression| expression.bound.as_deref().map(column)).collect::<Option<Vec<_>>>().map(Schema)
 }
 
+/// Names of the columns that a window shape adds between keys and aggregates.
+pub fn bounds(shape: &WindowShape) -> &'static [&'static str] {
+    match shape {
+        WindowShape::Batch(_) => &[],
+        WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
+            &["window_start", "window_end"]
+        }
+    }
+}
+
 fn of_window(window: &Window, input: &Schema) -> Option<Schema> {
     let key = |name: &String| input.index_of(name).and_then(|at| input.0.get(at)).cloned();
     let mut columns = window.keys.iter().map(key).collect::<Option<Vec<_>>>()?;
-    for name in ["window_start", "window_end"] {
-        columns.push(Column { name: name.to_owned(), ty: WINDOW_TIME, nullable: false });
+    for name in bounds(&window.window) {
+        columns.push(Column { name: (*name).to_owned(), ty: WINDOW_TIME, nullable: false });
     }
     for aggregate in &window.aggregates {
         let bound = aggregate.expr.bound.as_deref()?;
@@ -120,7 +130,7 @@ pub fn read_by(expr: &Expr, names: &mut BTreeSet<String>) {
 pub fn read_by_operator(kind: &OperatorKind) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match kind {
-        OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Union | OperatorKind::Sink => {}
+        OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => {}
         OperatorKind::Map(map) => {
             for typed in map.filter.iter().filter_map(|filter| filter.bound.as_deref()) {
                 read_by(&typed.expr, &mut names);

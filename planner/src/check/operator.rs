@@ -14,6 +14,9 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => {}
             OperatorKind::Map(map) => check_map(id, &path, map, faults),
             OperatorKind::Window(window) => check_window(id, &path, window, faults),
+            OperatorKind::Buffer(_) => {
+                faults.push(not_available(format!("operators[{i}].kind"), &format!("the buffer '{id}'"), "leave it out"));
+            }
             OperatorKind::Join(_) => {
                 let hint = "window and union work today; run the two sides as jobs of their own until joins are there";
                 faults.push(not_available(format!("operators[{i}].kind"), &format!("the join '{id}'"), hint));
@@ -27,7 +30,7 @@ pub(super) fn columns(spec: &JobSpec, at: usize, input: &Schema, faults: &mut Ve
     let operator = &spec.operators[at];
     let (id, path) = (operator.id.as_str(), format!("operators[{at}].config"));
     match &operator.kind {
-        OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
+        OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
         OperatorKind::Map(map) => {
             let what = format!("map '{id}'");
             if let Some(bound) = map.filter.as_ref().and_then(|filter| filter.bound.as_deref()) {
@@ -107,7 +110,7 @@ fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) 
     let keys = window.keys.iter().enumerate().map(|(j, key)| (format!("{path}.keys[{j}]"), key.as_str()));
     let aggregates =
         window.aggregates.iter().enumerate().map(|(j, aggregate)| (format!("{path}.aggregates[{j}].as"), aggregate.name.as_str()));
-    declared_names(&format!("window '{id}'"), keys.chain(aggregates), &["window_start", "window_end"], faults);
+    declared_names(&format!("window '{id}'"), keys.chain(aggregates), super::columns::bounds(&window.window), faults);
     for (j, aggregate) in window.aggregates.iter().enumerate() {
         unbound(&format!("{path}.aggregates[{j}].expr"), &aggregate.expr, faults);
         if let (Some(filter), Some(Aggregate { filter: None, .. })) = (&aggregate.filter, aggregate.expr.bound.as_deref()) {
@@ -169,6 +172,9 @@ fn shape(id: &str, path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
         WindowShape::Session(session) => {
             duration(format!("{path}.session.gap_ms"), "gap_ms", session.gap_ms, 1, faults);
             faults.push(not_available(path, &format!("the session window '{id}'"), works));
+        }
+        WindowShape::Batch(_) => {
+            faults.push(not_available(path, &format!("the batch window '{id}'"), works));
         }
         WindowShape::Cumulate(cumulate) => {
             duration(format!("{path}.cumulate.max_size_ms"), "max_size_ms", cumulate.max_size_ms, 1, faults);

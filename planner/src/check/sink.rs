@@ -55,6 +55,7 @@ fn one(sink: &Sink, path: &str, faults: &mut Vec<Fault>) {
     let options = format!("{path}.config");
     match &sink.config {
         SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Result(_) => {}
+        SinkOptions::Http(_) => faults.push(not_available(options, "the http sink", "use kafka or file")),
         SinkOptions::File(file) => {
             if file.path.is_empty() {
                 faults.push(Fault::new(
@@ -73,7 +74,7 @@ fn one(sink: &Sink, path: &str, faults: &mut Vec<Fault>) {
     codec(sink, path, faults);
     match (sink.delivery, &sink.config) {
         (Delivery::AtLeastOnce, _) | (Delivery::ExactlyOnce, SinkOptions::Result(_) | SinkOptions::File(_)) => {}
-        (Delivery::ExactlyOnce, SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Kafka(_)) => {
+        (Delivery::ExactlyOnce, SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_)) => {
             let what = format!("delivery 'exactly_once' for a {kind} sink");
             faults.push(not_available(
                 format!("{path}.delivery"),
@@ -115,7 +116,7 @@ fn codec(sink: &Sink, path: &str, faults: &mut Vec<Fault>) {
     let Some(format) = &sink.codec else { return };
     let (id, kind) = (&sink.operator_id, sink.config.name());
     match &sink.config {
-        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) => match format {
+        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => match format {
             Format::Json(_) => {}
             Format::Csv(_) | Format::Parquet(_) | Format::Raw(_) => {
                 let what = format!("codec '{}' for a {kind} sink", format.name());

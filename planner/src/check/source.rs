@@ -101,6 +101,7 @@ fn options(source: &Source, path: &str, faults: &mut Vec<Fault>) {
         }
         SourceOptions::Kafka(kafka) => kafka_options(kafka, &who, &path, faults),
         SourceOptions::Memory(_) => {}
+        SourceOptions::Http(_) => faults.push(not_available(path, "the http source", "use kafka or file")),
     }
 }
 
@@ -244,10 +245,22 @@ fn codec(source: &Source, path: &str, faults: &mut Vec<Fault>) {
             ));
         }
         (SourceOptions::File(_), Some(format @ Format::Raw(_))) => refuse(format, "use json, csv or parquet"),
-        (SourceOptions::Kafka(_) | SourceOptions::Memory(_), Some(format @ Format::Parquet(_))) => refuse(format, "use json, csv or raw"),
-        (SourceOptions::Generate(_) | SourceOptions::Values(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_), None)
+        (SourceOptions::Kafka(_) | SourceOptions::Memory(_) | SourceOptions::Http(_), Some(format @ Format::Parquet(_))) => {
+            refuse(format, "use json, csv or raw")
+        }
+        (
+            SourceOptions::Generate(_)
+            | SourceOptions::Values(_)
+            | SourceOptions::Kafka(_)
+            | SourceOptions::Memory(_)
+            | SourceOptions::Http(_),
+            None,
+        )
         | (SourceOptions::File(_), Some(Format::Json(_) | Format::Csv(_) | Format::Parquet(_)))
-        | (SourceOptions::Kafka(_) | SourceOptions::Memory(_), Some(Format::Json(_) | Format::Csv(_) | Format::Raw(_))) => {}
+        | (
+            SourceOptions::Kafka(_) | SourceOptions::Memory(_) | SourceOptions::Http(_),
+            Some(Format::Json(_) | Format::Csv(_) | Format::Raw(_)),
+        ) => {}
     }
     if let Some(Format::Csv(csv)) = &source.codec
         && (!csv.delimiter.is_ascii() || matches!(csv.delimiter, '"' | '\n' | '\r' | '\0'))

@@ -66,7 +66,7 @@ pub(crate) fn bound(json: Value) -> JobSpec {
                     having.bound = Some(Box::new(truth(&having.sql)));
                 }
             }
-            OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Union | OperatorKind::Sink => {}
+            OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Join(_) | OperatorKind::Union | OperatorKind::Sink => {}
         }
     }
     spec

@@ -3,7 +3,7 @@
 use crate::check::graph::Graph;
 use crate::expr::Expr;
 use crate::id::{ChainId, RegionId};
-use crate::plan::{PlanEdge, Region, Routing};
+use crate::plan::{PlanEdge, Port, Region, Routing};
 use crate::schema::Schema;
 use crate::spec::{JobSpec, Map, OperatorKind};
 
@@ -43,7 +43,12 @@ pub(super) fn of(spec: &JobSpec, graph: &Graph, schemas: &[Schema]) -> Layout {
     let mut edges: Vec<PlanEdge> = Vec::new();
     for (edge, &(from, to)) in graph.ends.iter().enumerate() {
         if chain_of[from] != chain_of[to] {
-            edges.push(PlanEdge { from: chain_id(chain_of[from]), to: chain_id(chain_of[to]), routing: routing[edge].clone() });
+            edges.push(PlanEdge {
+                from: chain_id(chain_of[from]),
+                to: chain_id(chain_of[to]),
+                routing: routing[edge].clone(),
+                port: Port::Main,
+            });
         }
     }
     edges.sort_by_key(|edge| (edge.from, edge.to));
@@ -64,6 +69,7 @@ fn parallelism(spec: &JobSpec, at: usize) -> u32 {
         | OperatorKind::Source
         | OperatorKind::Map(_)
         | OperatorKind::Join(_)
+        | OperatorKind::Buffer(_)
         | OperatorKind::Union
         | OperatorKind::Sink => operator.parallelism.unwrap_or(spec.parallelism),
     }
@@ -82,6 +88,7 @@ fn route(spec: &JobSpec, graph: &Graph, schemas: &[Schema], parallelism: &[u32],
         | OperatorKind::Source
         | OperatorKind::Map(_)
         | OperatorKind::Join(_)
+        | OperatorKind::Buffer(_)
         | OperatorKind::Union
         | OperatorKind::Sink => {}
     }
@@ -101,14 +108,17 @@ fn keys_upstream(spec: &JobSpec, graph: &Graph, at: usize) -> Option<Vec<String>
     match &spec.operators[at].kind {
         OperatorKind::Window(window) => (!window.keys.is_empty()).then(|| window.keys.clone()),
         OperatorKind::Source | OperatorKind::Join(_) => None,
-        OperatorKind::Union | OperatorKind::Sink | OperatorKind::Map(_) => {
+        OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Map(_) => {
             let [edge] = graph.inputs[at].as_slice() else { return None };
             let keys = keys_upstream(spec, graph, graph.ends[*edge].0)?;
             match &spec.operators[at].kind {
                 OperatorKind::Map(map) => keys.iter().map(|key| renamed(map, key)).collect(),
-                OperatorKind::Union | OperatorKind::Sink | OperatorKind::Source | OperatorKind::Window(_) | OperatorKind::Join(_) => {
-                    Some(keys)
-                }
+                OperatorKind::Buffer(_)
+                | OperatorKind::Union
+                | OperatorKind::Sink
+                | OperatorKind::Source
+                | OperatorKind::Window(_)
+                | OperatorKind::Join(_) => Some(keys),
             }
         }
     }
@@ -140,7 +150,7 @@ fn regions(chains: &[Members], edges: &[PlanEdge]) -> Vec<Region> {
         match edge.routing {
             Routing::Forward => (0..chains[from].parallelism as usize).for_each(|i| unite(&mut parent, first[from] + i, first[to] + i)),
             // Every producer meets every consumer, so they are all one component.
-            Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast => {
+            Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast | Routing::Deal | Routing::Collect => {
                 (0..chains[from].parallelism as usize).for_each(|i| unite(&mut parent, first[from] + i, first[to]));
                 (0..chains[to].parallelism as usize).for_each(|j| unite(&mut parent, first[from], first[to] + j));
             }

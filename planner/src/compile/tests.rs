@@ -27,6 +27,8 @@ fn shape(plan: &JobPlan) -> (Vec<String>, Vec<String>) {
             Routing::Partitioned(keys) => format!("by {}", keys.join(",")),
             Routing::RoundRobin => "round-robin".to_owned(),
             Routing::Broadcast => "broadcast".to_owned(),
+            Routing::Deal => "deal".to_owned(),
+            Routing::Collect => "collect".to_owned(),
         };
         format!("{}>{} {routing}", edge.from, edge.to)
     };

@@ -2,10 +2,10 @@
 
 use super::{of_source, source_of};
 use crate::connector::{DecodeColumn, Format, GenerateKind, Json, SinkOptions, SourceOptions};
-use crate::expr::Typed;
-use crate::plan::{MapWork, SinkWork, SourceWork, TimeWork, WindowWork, Work};
+use crate::expr::{Aggregate, Typed};
+use crate::plan::{BatchWork, MapWork, SinkWork, SourceWork, TimeWork, WindowWork, Work};
 use crate::schema::{Column, ColumnType, Schema};
-use crate::spec::{Expression, JobSpec, Map, OperatorKind, Sink, Source, TimeMode, Window, WindowShape};
+use crate::spec::{ErrorPolicy, Expression, JobSpec, LatePolicy, Map, OperatorKind, Sink, Source, TimeMode, Window, WindowShape};
 use crate::time::TimeUnit;
 
 /// How far ahead of the wall clock a row of an unbounded source may push the watermark, unless the spec says (EV-9).
@@ -17,7 +17,13 @@ pub(super) fn of(spec: &JobSpec, at: usize, output: &Schema, lateness_ms: i64) -
     Some(match &operator.kind {
         OperatorKind::Source => Work::Source(of_source_entry(source_of(spec, at)?, output)),
         OperatorKind::Map(map) => Work::Map(of_map(map)?),
-        OperatorKind::Window(window) => Work::Window(of_window(window, lateness_ms)?),
+        OperatorKind::Window(window) => match &window.window {
+            WindowShape::Batch(_) => Work::Batch(of_batch(window)?),
+            WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
+                Work::Window(of_window(window, lateness_ms)?)
+            }
+        },
+        OperatorKind::Buffer(buffer) => Work::Buffer(buffer.clone()),
         OperatorKind::Join(_) => return None,
         OperatorKind::Union => Work::Union,
         OperatorKind::Sink => Work::Sink(of_sink(spec.sinks.iter().find(|sink| sink.operator_id == operator.id)?)),
@@ -52,7 +58,7 @@ fn format_of(source: &Source) -> Option<Format> {
         },
         SourceOptions::Values(_) => None,
         SourceOptions::Memory(_) if !source.schema.is_empty() => Some(given.unwrap_or(json)),
-        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) => {
+        SourceOptions::File(_) | SourceOptions::Kafka(_) | SourceOptions::Memory(_) | SourceOptions::Http(_) => {
             Some(given.unwrap_or(Format::Raw(crate::connector::Nothing {})))
         }
     }
@@ -77,6 +83,7 @@ fn time_of(source: &Source) -> Option<TimeWork> {
                 idle_timeout_ms: watermark.idle_timeout_ms,
                 max_future_ms: guard,
                 allowed_lateness_ms: time.allowed_lateness_ms,
+                late: time.late_event_policy,
             })
         }
     }
@@ -91,16 +98,15 @@ fn scalar(expression: Option<&Expression<Typed>>) -> Option<Option<crate::expr::
 
 fn of_map(map: &Map) -> Option<MapWork> {
     let project = map.project.iter().map(|expression| expression.bound.as_deref().cloned()).collect::<Option<Vec<_>>>()?;
-    Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project) })
+    Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project), on_error: ErrorPolicy::Fail })
 }
 
 fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
     let (size_ms, offset_ms) = match &window.window {
         WindowShape::Tumbling(tumbling) => (tumbling.size_ms, tumbling.offset_ms),
-        WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => return None,
+        WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) | WindowShape::Batch(_) => return None,
     };
-    let aggregates =
-        window.aggregates.iter().map(|a| Some((a.name.clone(), a.expr.bound.as_deref()?.clone()))).collect::<Option<Vec<_>>>()?;
+    let aggregates = aggregates_of(window)?;
     Some(WindowWork {
         size_ms,
         offset_ms,
@@ -110,12 +116,21 @@ fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
         allowed_lateness_ms: lateness_ms,
         keys_max: window.max_buffered_keys,
         on_overflow: window.on_overflow,
+        late: LatePolicy::Drop,
     })
+}
+
+fn of_batch(window: &Window) -> Option<BatchWork> {
+    Some(BatchWork { keys: window.keys.clone(), aggregates: aggregates_of(window)?, having: scalar(window.having.as_ref())? })
+}
+
+fn aggregates_of(window: &Window) -> Option<Vec<(String, Aggregate)>> {
+    window.aggregates.iter().map(|a| Some((a.name.clone(), a.expr.bound.as_deref()?.clone()))).collect()
 }
 
 fn of_sink(sink: &Sink) -> SinkWork {
     let format = match &sink.config {
-        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) => {
+        SinkOptions::Stdout(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => {
             Some(sink.codec.clone().unwrap_or(Format::Json(Json::default())))
         }
         SinkOptions::Drop(_) | SinkOptions::Result(_) => None,

@@ -211,7 +211,7 @@ impl fmt::Display for Expr {
                 list(f, items)?;
                 f.write_str(")")
             }
-            Expr::Function { name, args } => {
+            Expr::Function { name, args, .. } => {
                 write!(f, "{}(", Name(name))?;
                 list(f, args)?;
                 f.write_str(")")

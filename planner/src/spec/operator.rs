@@ -27,6 +27,8 @@ pub enum OperatorKind {
     Window(Window),
     /// Interval join; validated, not available yet.
     Join(Join),
+    /// Holds rows back and gives them on together: a batch, a span of the clock, a burst.
+    Buffer(Buffer),
     /// Puts inputs of one schema together.
     Union,
     /// Writes; its options are the entry of `sinks` with its id.
@@ -62,10 +64,14 @@ impl TryFrom<OperatorText> for Operator {
             "map" | "filter" => OperatorKind::Map(typed(&text)?),
             "window" | "aggregate" => OperatorKind::Window(typed(&text)?),
             "join" => OperatorKind::Join(typed(&text)?),
+            "buffer" => OperatorKind::Buffer(typed(&text)?),
             "union" => bare(OperatorKind::Union)?,
             "sink" => bare(OperatorKind::Sink)?,
             other => {
-                return Err(format!("kind '{other}' of operator '{}' is not known: use source, map, window, join, union or sink", text.id));
+                return Err(format!(
+                    "kind '{other}' of operator '{}' is not known: use source, map, window, join, buffer, union or sink",
+                    text.id
+                ));
             }
         };
         Ok(Operator { id: text.id, parallelism: text.parallelism, kind })
@@ -80,6 +86,7 @@ impl From<Operator> for OperatorText {
             OperatorKind::Map(map) => value(serde_json::to_value(map)),
             OperatorKind::Window(window) => value(serde_json::to_value(window)),
             OperatorKind::Join(join) => value(serde_json::to_value(join)),
+            OperatorKind::Buffer(buffer) => value(serde_json::to_value(buffer)),
         };
         OperatorText { id: operator.id.clone(), kind: operator.kind.name().to_owned(), parallelism: operator.parallelism, config }
     }
@@ -93,6 +100,7 @@ impl OperatorKind {
             OperatorKind::Map(_) => "map",
             OperatorKind::Window(_) => "window",
             OperatorKind::Join(_) => "join",
+            OperatorKind::Buffer(_) => "buffer",
             OperatorKind::Union => "union",
             OperatorKind::Sink => "sink",
         }
@@ -213,7 +221,14 @@ pub enum WindowShape {
     Session(Session),
     /// Growing; validated, not available yet.
     Cumulate(Cumulate),
+    /// Each batch is a window of its own, which closes with it: no bounds in the output, no state.
+    Batch(BatchShape),
 }
+
+/// No fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchShape {}
 
 /// Tumbling windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -369,6 +384,49 @@ pub struct Edge {
     /// To every subtask.
     #[serde(default)]
     pub broadcast: bool,
+    /// Batches keep their order across several subtasks: dealt out in turn from one subtask to
+    /// several, or taken up in the same turn from several to one (STR-5).
+    #[serde(default)]
+    pub ordered: bool,
+}
+
+/// Config of a buffer: exactly one key in text, such as `tumbling: {interval_ms: 1000}`. What it
+/// gives on is one batch of the rows that it took, in their order, by the clock and not by event time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Buffer {
+    /// Until it holds so many rows, or its first row has waited so long.
+    Memory(MemoryBuffer),
+    /// All rows of each span of the clock, cut at multiples of it.
+    Tumbling(TumblingBuffer),
+    /// Until no row has come for so long.
+    Session(SessionBuffer),
+}
+
+/// Rows by number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryBuffer {
+    /// Rows of a full batch.
+    pub capacity: u64,
+    /// Longest wait of a row.
+    pub timeout_ms: u64,
+}
+
+/// Rows by span.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TumblingBuffer {
+    /// The span.
+    pub interval_ms: u64,
+}
+
+/// Rows by burst.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionBuffer {
+    /// Silence that ends a burst.
+    pub gap_ms: u64,
 }
 
 fn max_buffered_keys() -> u64 {

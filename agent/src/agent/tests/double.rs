@@ -16,9 +16,9 @@ use weir_planner::connector::{Memory, Nothing, Position, SinkOptions, SourceOpti
 use weir_planner::error::Class;
 use weir_planner::expr::{Aggregate, AggregateFunction};
 use weir_planner::id::{ChainId, EpochId, JobId, JobVersion, OperatorId, RegionId};
-use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work};
+use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work};
 use weir_planner::schema::{Column, ColumnType, Schema};
-use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, OnOverflow};
+use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow};
 use weir_planner::time::TimeUnit;
 
 /// Window length of the plan.
@@ -63,6 +63,7 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
             idle_timeout_ms: 0,
             max_future_ms: None,
             allowed_lateness_ms: 0,
+            late: LatePolicy::Drop,
         }),
         on_error: ErrorPolicy::Fail,
         batch: Batch::default(),
@@ -78,6 +79,7 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         allowed_lateness_ms: 0,
         keys_max: 0,
         on_overflow: OnOverflow::Fail,
+        late: LatePolicy::Drop,
     };
     let sink = SinkWork { options: SinkOptions::Result(Nothing {}), format: None, delivery: Delivery::AtLeastOnce };
     let one = |name: &str, output: Schema, work: Work| PlanOperator { id: operator(name), output, work };
@@ -96,7 +98,12 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
             chain(0, vec![one("src", input(), Work::Source(source))]),
             chain(1, vec![one("win", output(), Work::Window(window)), one("out", output(), Work::Sink(sink))]),
         ],
-        edges: vec![PlanEdge { from: ChainId::new(0), to: ChainId::new(1), routing: Routing::Partitioned(vec!["k".to_owned()]) }],
+        edges: vec![PlanEdge {
+            from: ChainId::new(0),
+            to: ChainId::new(1),
+            routing: Routing::Partitioned(vec!["k".to_owned()]),
+            port: Port::Main,
+        }],
         regions: vec![Region { id: RegionId::new(0), members: (0..2).flat_map(|c| (0..2).map(move |s| (ChainId::new(c), s))).collect() }],
     }
 }

@@ -298,7 +298,8 @@ fn every_keyword_can_name_a_column() {
 fn every_function_name_prints_as_a_call() {
     for name in FUNCTIONS.scalar.values().map(|function| function.name()) {
         let text =
-            Expr::Function { name: name.to_owned(), args: vec![Expr::Column("a".to_owned()), Expr::Column("b".to_owned())] }.to_string();
+            Expr::Function { version: 1, name: name.to_owned(), args: vec![Expr::Column("a".to_owned()), Expr::Column("b".to_owned())] }
+                .to_string();
         let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text).unwrap();
         match parser.parse_expr() {
             Ok(ast::Expr::Function(function)) => assert_eq!(function.name.0[0].as_ident().unwrap().value, name),

@@ -239,6 +239,6 @@ fn map_columns(expr: Expr) -> Expr {
             Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, case_insensitive, negated }
         }
         Expr::InList { expr, list, negated } => Expr::InList { expr: boxed(expr), list: all(list), negated },
-        Expr::Function { name, args } => Expr::Function { name, args: all(args) },
+        Expr::Function { name, version, args } => Expr::Function { name, version, args: all(args) },
     }
 }

@@ -8,11 +8,19 @@ use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::TimeWork;
 use weir_planner::schema::{Column, ColumnType, Schema};
-use weir_planner::spec::ErrorPolicy;
+use weir_planner::spec::{ErrorPolicy, LatePolicy};
 use weir_planner::time::TimeUnit;
 
 fn work(unit: TimeUnit, bound_ms: i64) -> TimeWork {
-    TimeWork { column: "t".to_owned(), unit, bound_ms, idle_timeout_ms: 0, max_future_ms: None, allowed_lateness_ms: 0 }
+    TimeWork {
+        column: "t".to_owned(),
+        unit,
+        bound_ms,
+        idle_timeout_ms: 0,
+        max_future_ms: None,
+        allowed_lateness_ms: 0,
+        late: LatePolicy::Drop,
+    }
 }
 
 fn schema(ty: ColumnType) -> Schema {
