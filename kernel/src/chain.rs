@@ -238,7 +238,7 @@ impl Chain {
                 let until_ns = if matches!(self.tail, Tail::Sink(_)) || !self.outbox.is_empty() { retry } else { None };
                 return Ok(if worked { Step::Worked } else { Step::Blocked { until_ns } });
             }
-            let Some(envelope) = self.pull(wall_ms, &mut may_read, changed)? else {
+            let Some(envelope) = self.pull((wall_ms, begun), &mut may_read, changed)? else {
                 if may_read || self.waits() {
                     break;
                 }
@@ -257,13 +257,15 @@ impl Chain {
             return Ok(Step::Worked);
         }
         let flush = self.tail.flushing().then(|| begun.saturating_add(FLUSH_RETRY_NS));
+        let due = self.stages.iter().filter_map(|stage| stage.operator.until_ns()).min();
+        let own = flush.into_iter().chain(due).min();
         let source = match &self.head {
             // The barrier that it waits for comes with a wake-up.
-            Head::Source(source) if source.is_full() => return Ok(Step::Blocked { until_ns: flush }),
+            Head::Source(source) if source.is_full() => return Ok(Step::Blocked { until_ns: own }),
             Head::Source(source) => source.until_ns(),
             Head::Inputs(_) => None,
         };
-        Ok(Step::Idle { until_ns: [flush, source].into_iter().flatten().min() })
+        Ok(Step::Idle { until_ns: own.into_iter().chain(source).min() })
     }
 
     /// Whether the last poll of a source found nothing; reading edges never ends a step early.
@@ -303,8 +305,8 @@ impl Chain {
     }
 
     /// The next envelope out of the operators, asking the last one first. The head is read only
-    /// while `may_read`, which one batch clears.
-    fn pull(&mut self, wall_ms: i64, may_read: &mut bool, changed: &mut bool) -> Result<Option<Envelope>, Error> {
+    /// while `may_read`, which one batch clears. Times are those of the wall and the monotonic clock.
+    fn pull(&mut self, (wall_ms, now_ns): (i64, u64), may_read: &mut bool, changed: &mut bool) -> Result<Option<Envelope>, Error> {
         let last = self.stages.len();
         let mut asked = last;
         loop {
@@ -313,7 +315,7 @@ impl Chain {
                 Some(stage) => {
                     let Stage { task, operator } = &mut self.stages[stage];
                     let metrics = &self.metrics.tasks[*task];
-                    let given = operator.give(&mut Context { wall_ms, metrics, images: &mut self.images, changed })?;
+                    let given = operator.give(&mut Context { wall_ms, now_ns, metrics, images: &mut self.images, changed })?;
                     if let Some(envelope) = &given {
                         count_out(metrics, envelope);
                     }
@@ -327,8 +329,11 @@ impl Chain {
                 Some(envelope) => {
                     let Stage { task, operator } = &mut self.stages[asked];
                     let metrics = &self.metrics.tasks[*task];
-                    count_in(metrics, &envelope);
-                    operator.take(envelope, &mut Context { wall_ms, metrics, images: &mut self.images, changed })?;
+                    if let Envelope::Data(data) = &envelope {
+                        metrics.rows_in.fetch_add(operator.rows_of(data), Ordering::Relaxed);
+                        metrics.bytes_in.fetch_add(data.bytes() as u64, Ordering::Relaxed);
+                    }
+                    operator.take(envelope, &mut Context { wall_ms, now_ns, metrics, images: &mut self.images, changed })?;
                     asked += 1;
                 }
             }

@@ -12,7 +12,7 @@
 pub mod stateless;
 pub mod window;
 
-use crate::envelope::Envelope;
+use crate::envelope::{Data, Envelope};
 use crate::error::Error;
 use crate::io::StateImage;
 use crate::metric::TaskMetrics;
@@ -21,6 +21,8 @@ use crate::metric::TaskMetrics;
 pub struct Context<'a> {
     /// Processing time of the step, ms.
     pub wall_ms: i64,
+    /// Monotonic time of the step: what [`Operator::until_ns`] is measured by.
+    pub now_ns: u64,
     /// Counters of this operator's task.
     pub metrics: &'a TaskMetrics,
     /// Changed state, at a barrier.
@@ -36,4 +38,17 @@ pub trait Operator: Send {
 
     /// Gives the next envelope that follows from what was taken; `None` when it wants more.
     fn give(&mut self, context: &mut Context<'_>) -> Result<Option<Envelope>, Error>;
+
+    /// When [`Operator::give`] would give something though nothing more is taken, by the monotonic
+    /// clock; the chain steps then at the latest. `None`: never. An operator whose moment has come
+    /// must give, or move it.
+    fn until_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many rows of the job these are: more than the batch has where each stands for several
+    /// (WIN-7), so that counters count rows.
+    fn rows_of(&self, data: &Data) -> u64 {
+        data.len() as u64
+    }
 }

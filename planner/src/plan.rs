@@ -1,6 +1,8 @@
 //! The JobPlan: chains, tasks, edges, key-group ranges and regions, with nothing left to decide.
 //! Only `compile` makes one; kernel and agent read it.
 
+pub mod partial;
+
 use crate::connector::{DecodeColumn, Format, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Expr};
 use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};

@@ -1,0 +1,78 @@
+//! Columns between the two stages of a window aggregate (PLAN-6, WIN-7): what [`Work::Partial`]
+//! emits and the window behind it takes.
+//!
+//! | column | type | what |
+//! | --- | --- | --- |
+//! | the keys | as in the input | by their names, in their order |
+//! | `__window_start` | BIGINT | ms |
+//! | `__a<i>_<part>` | see [`state_columns`] | state of aggregate i |
+//! | `__rows` | BIGINT | rows of the input that the row stands for |
+//!
+//! [`Work::Partial`]: crate::plan::Work::Partial
+
+use crate::expr::{Aggregate, AggregateFunction};
+use crate::id::OperatorId;
+use crate::plan::WindowWork;
+use crate::schema::{Column, ColumnType, Schema};
+
+/// Column with the start of a partial row's window, ms.
+pub const WINDOW_START_COLUMN: &str = "__window_start";
+/// Column with the number of rows that a partial row stands for.
+pub const ROWS_COLUMN: &str = "__rows";
+
+/// Id of the first stage of the window aggregate `window`; `None` when that is no valid id (too long).
+pub fn partial_id(window: &OperatorId) -> Option<OperatorId> {
+    OperatorId::new(format!("{window}-partial")).ok()
+}
+
+/// State of an aggregate as columns: ending of the name, type. `None` for one that cannot be merged.
+pub fn state_columns(aggregate: &Aggregate) -> Option<Vec<(&'static str, ColumnType)>> {
+    let count = ("count", ColumnType::BigInt);
+    let wide = ColumnType::Decimal { precision: 38, scale: 0 };
+    let Some(argument) = aggregate.argument.as_ref().map(|argument| argument.ty) else {
+        return (aggregate.function == AggregateFunction::Count).then(|| vec![count]);
+    };
+    // How a sum is kept: `carry` holds what left an integer's range, `lost` a float's low parts.
+    let sum = match argument {
+        ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt => {
+            Some([("sum", ColumnType::BigInt), ("carry", ColumnType::BigInt)])
+        }
+        ColumnType::Decimal { .. } => Some([("sum", wide), ("carry", ColumnType::BigInt)]),
+        ColumnType::Real | ColumnType::Double => Some([("sum", ColumnType::Double), ("lost", ColumnType::Double)]),
+        ColumnType::Boolean | ColumnType::Text | ColumnType::Bytea | ColumnType::Date => None,
+        ColumnType::Timestamp { .. } | ColumnType::Interval => None,
+    };
+    match aggregate.function {
+        AggregateFunction::Count => Some(vec![count]),
+        AggregateFunction::Sum => sum.map(|[sum, rest]| vec![sum, rest, ("seen", ColumnType::Boolean)]),
+        AggregateFunction::Avg => sum.map(|[sum, rest]| vec![sum, rest, count]),
+        AggregateFunction::Min | AggregateFunction::Max => match argument {
+            ColumnType::Boolean => Some(vec![("value", ColumnType::Boolean), ("seen", ColumnType::Boolean)]),
+            ColumnType::Interval => None,
+            ColumnType::SmallInt
+            | ColumnType::Integer
+            | ColumnType::BigInt
+            | ColumnType::Real
+            | ColumnType::Double
+            | ColumnType::Decimal { .. }
+            | ColumnType::Text
+            | ColumnType::Bytea
+            | ColumnType::Date
+            | ColumnType::Timestamp { .. } => Some(vec![("value", argument)]),
+        },
+    }
+}
+
+/// Columns that the first stage of `work` emits over rows of `input`; `None` when an aggregate
+/// cannot be merged or a key is not there: then there is no first stage.
+pub fn partial_rows(work: &WindowWork, input: &Schema) -> Option<Schema> {
+    let column = |name: String, ty| Column { name, ty, nullable: false };
+    let mut columns = work.keys.iter().map(|key| input.index_of(key).map(|at| input.0[at].clone())).collect::<Option<Vec<_>>>()?;
+    columns.push(column(WINDOW_START_COLUMN.to_owned(), ColumnType::BigInt));
+    for (i, (_, aggregate)) in work.aggregates.iter().enumerate() {
+        let parts = state_columns(aggregate)?;
+        columns.extend(parts.into_iter().map(|(part, ty)| Column { nullable: true, ..column(format!("__a{i}_{part}"), ty) }));
+    }
+    columns.push(column(ROWS_COLUMN.to_owned(), ColumnType::BigInt));
+    Some(Schema(columns))
+}
