@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, Generation, JobId, JobVersion};
 use weir_planner::protocol::{AttemptState, Failure, Level};
-use weir_planner::spec::Restart;
+use weir_planner::spec::{AfterFailure, Failures, Restart};
 
 /// Where a job stands between wanted and observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,10 +66,9 @@ pub struct Intent {
     pub last_error: Option<String>,
     /// What the job is waiting for right now.
     pub waiting: Option<String>,
-    /// Wall clock of the counted failures within the window; never longer than `max_attempts`.
-    pub failures_at_ms: Vec<i64>,
-    /// Failures in a row, counted or not: sets the pause.
-    pub streak: u32,
+    /// Failures since the job was last asked to run.
+    #[serde(flatten)]
+    pub failures: Failures,
     /// Steady clock: end of the pause. `None` after a restart of the hub, which ends it.
     #[serde(skip)]
     pub retry_at_ms: Option<u64>,
@@ -116,8 +115,7 @@ impl Intent {
             started_at_ms: None,
             last_error: None,
             waiting: None,
-            failures_at_ms: Vec::new(),
-            streak: 0,
+            failures: Failures::default(),
             retry_at_ms: None,
             running_since_ms: None,
             missed_reports: 0,
@@ -174,8 +172,7 @@ impl Intent {
                 self.fresh |= fresh;
                 self.last_error = None;
                 self.waiting = None;
-                self.failures_at_ms.clear();
-                self.streak = 0;
+                self.failures = Failures::default();
                 let how =
                     if fresh { "start from nothing was asked for: older state and results are deleted" } else { "start was asked for" };
                 Ok(vec![tell(Level::Info, "started", how)])
@@ -221,7 +218,7 @@ impl Intent {
     /// Grants the next attempt.
     pub fn grant(&mut self, agent: &str) -> Vec<Effect> {
         debug_assert!(!self.is_live(), "at most one attempt is live");
-        let again = self.started_at_ms.is_some() || self.streak > 0;
+        let again = self.started_at_ms.is_some() || self.failures.streak > 0;
         self.attempt = self.attempt.next();
         self.phase = Phase::Starting;
         self.waiting = None;
@@ -283,25 +280,14 @@ impl Intent {
 
     /// The live attempt ended by a failure.
     pub fn failed(&mut self, failure: &Failure, restart: &Restart, now: Now) -> Vec<Effect> {
-        let steady = self.running_since_ms.take().is_some_and(|since| now.steady_ms.saturating_sub(since) >= restart.window_ms);
-        self.streak = if steady { 1 } else { self.streak.saturating_add(1) };
+        let ran_ms = self.running_since_ms.take().map(|since| now.steady_ms.saturating_sub(since));
         let message = failure.message.clone();
-        match failure.class {
-            Class::User | Class::Corrupt => self.give_up(message),
-            Class::Retry | Class::Fenced => self.back_off(message, restart, now),
-            Class::Bug => {
-                let window = i64::try_from(restart.window_ms).unwrap_or(i64::MAX);
-                self.failures_at_ms.retain(|at| now.wall_ms.saturating_sub(*at) < window);
-                self.failures_at_ms.push(now.wall_ms);
-                if self.failures_at_ms.len() >= restart.max_attempts.max(1) as usize {
-                    let times = self.failures_at_ms.len();
-                    return self.give_up(format!(
-                        "{message} (failure {times} of {} within {} ms)",
-                        restart.max_attempts.max(1),
-                        restart.window_ms
-                    ));
-                }
-                self.back_off(message, restart, now)
+        match restart.after(failure.class, ran_ms, &mut self.failures, now.wall_ms) {
+            AfterFailure::Again { pause_ms } => self.back_off(message, pause_ms, now),
+            AfterFailure::GiveUp => self.give_up(message),
+            AfterFailure::TooMany { failures } => {
+                let most = restart.max_attempts.max(1);
+                self.give_up(format!("{message} (failure {failures} of {most} within {} ms)", restart.window_ms))
             }
         }
     }
@@ -378,9 +364,7 @@ impl Intent {
         vec![tell(Level::Info, "running", format!("attempt {} runs", self.attempt))]
     }
 
-    fn back_off(&mut self, message: String, restart: &Restart, now: Now) -> Vec<Effect> {
-        let doublings = self.streak.saturating_sub(1).min(32);
-        let pause_ms = restart.backoff_ms.saturating_mul(1 << doublings).min(restart.max_backoff_ms);
+    fn back_off(&mut self, message: String, pause_ms: u64, now: Now) -> Vec<Effect> {
         self.phase = Phase::Backoff;
         self.degraded = true;
         self.waiting = None;

@@ -74,7 +74,7 @@ pub enum Work {
     /// Tumbling aggregate.
     Window(WindowWork),
     /// First stage of the window aggregate behind the next shuffle (PLAN-6, WIN-7). Its id is the
-    /// window's with `-partial` after it; it has no state.
+    /// window's with `-partial` after it, made unique; it has no state, and gives the rows of [`partial`].
     Partial(WindowWork),
     /// Aggregate over each batch.
     Batch(BatchWork),
@@ -174,6 +174,9 @@ pub struct WindowWork {
     /// What becomes of late rows.
     #[serde(default)]
     pub late: LatePolicy,
+    /// Second stage: all of its inputs are rows of [`partial`] in place of what `aggregates` name.
+    #[serde(default)]
+    pub partials: bool,
 }
 
 /// A sink.

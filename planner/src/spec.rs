@@ -3,6 +3,7 @@
 
 mod endpoint;
 mod operator;
+mod restart;
 
 pub use endpoint::{
     Batch, Delivery, Durability, DurabilityBackend, DurabilitySync, ErrorPolicy, LatePolicy, OnError, Sink, Source, SourceColumn, Time,
@@ -12,6 +13,7 @@ pub use operator::{
     BatchShape, Buffer, Cumulate, Edge, EmitEmpty, Expression, Join, JoinType, Map, MemoryBuffer, Names, OnOverflow, Operator,
     OperatorKind, Projection, Session, SessionBuffer, Sliding, Trigger, Tumbling, TumblingBuffer, Window, WindowAggregate, WindowShape,
 };
+pub use restart::{AfterFailure, Failures};
 
 use crate::id::{AgentId, JobId, JobVersion};
 use serde::{Deserialize, Serialize};

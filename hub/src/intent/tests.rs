@@ -111,7 +111,7 @@ fn passing_faults_are_not_counted() {
         now += pause;
         assert!(intent.wants_grant(at(now)));
     }
-    assert!(intent.failures_at_ms.is_empty());
+    assert!(intent.failures.failures_at_ms.is_empty());
     // While it is tried again the job stays degraded until it runs.
     drop(intent.grant("a"));
     assert_eq!(intent.state(), JobState::Degraded);
@@ -141,14 +141,14 @@ fn counted_faults_end_in_failed() {
             (Do::At(10_060), "degraded 1 3"),
         ],
     );
-    assert_eq!(intent.failures_at_ms.len(), 2);
+    assert_eq!(intent.failures.failures_at_ms.len(), 2);
     drop(intent.grant("a"));
     drop(intent.failed(&failure(Class::Bug, "boom"), &restart(), at(10_060)));
     assert_eq!(intent.state(), JobState::Failed);
     assert_eq!(intent.last_error.as_deref(), Some("boom (failure 3 of 3 within 10000 ms)"));
     // A person starts it again: nothing of before counts.
     drop(intent.start(false).unwrap());
-    assert_eq!((intent.state(), intent.streak, intent.failures_at_ms.len()), (JobState::Starting, 0, 0));
+    assert_eq!((intent.state(), intent.failures.streak, intent.failures.failures_at_ms.len()), (JobState::Starting, 0, 0));
 }
 
 /// Deterministic faults fail at once, whatever the policy says.
@@ -188,7 +188,7 @@ fn losses_are_not_failures() {
             (Do::Offline, "stopped 4 4"),
         ],
     );
-    assert_eq!((intent.streak, intent.last_error.clone()), (0, None));
+    assert_eq!((intent.failures.streak, intent.last_error.clone()), (0, None));
 }
 
 /// A failure on the way to a stop is said, and the job is stopped all the same unless a person is needed.

@@ -90,7 +90,7 @@ fn a_restarted_agent_gets_new_attempts() {
         let given = arrive(&mut world, &request, &format!("s{kill}"), at(kill));
         assert_eq!(given, [format!("start {kill} local disk must exist")]);
     }
-    assert_eq!(world.jobs[&job("j")].intent.streak, 0);
+    assert_eq!(world.jobs[&job("j")].intent.failures.streak, 0);
 }
 
 /// HUB-6, H4: the same boot id is a reconnect; what still runs is confirmed, not restarted, and

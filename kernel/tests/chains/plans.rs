@@ -114,6 +114,7 @@ pub fn window(shape: &Shape) -> PlanOperator {
         keys_max: shape.keys_max,
         on_overflow: shape.on_overflow,
         late: LatePolicy::Drop,
+        partials: false,
     };
     PlanOperator { id: id("win"), output: Schema(output), work: Work::Window(work) }
 }

@@ -117,6 +117,7 @@ fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
         keys_max: window.max_buffered_keys,
         on_overflow: window.on_overflow,
         late: LatePolicy::Drop,
+        partials: false,
     })
 }
 

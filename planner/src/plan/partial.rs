@@ -76,3 +76,42 @@ pub fn partial_rows(work: &WindowWork, input: &Schema) -> Option<Schema> {
     columns.push(column(ROWS_COLUMN.to_owned(), ColumnType::BigInt));
     Some(Schema(columns))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::state_columns;
+    use crate::expr::{Aggregate, AggregateFunction, Expr, Typed};
+    use crate::schema::ColumnType;
+    use crate::time::TimeUnit;
+
+    fn aggregate(function: AggregateFunction, ty: Option<ColumnType>) -> Aggregate {
+        let argument = ty.map(|ty| Typed { expr: Expr::Column("x".to_owned()), ty, nullable: true });
+        Aggregate { function, argument, filter: None, ty: ColumnType::BigInt, nullable: true }
+    }
+
+    fn told(function: AggregateFunction, ty: ColumnType) -> Option<String> {
+        let one = |(name, ty): (&str, ColumnType)| format!("{name} {ty}");
+        Some(state_columns(&aggregate(function, Some(ty)))?.into_iter().map(one).collect::<Vec<_>>().join(", "))
+    }
+
+    /// PLAN-6: what each aggregate sends on, as the images of the accumulators have it.
+    #[test]
+    fn each_aggregate_has_its_state() {
+        let (sum, avg, max) = (AggregateFunction::Sum, AggregateFunction::Avg, AggregateFunction::Max);
+        let decimal = ColumnType::Decimal { precision: 10, scale: 2 };
+        assert_eq!(told(AggregateFunction::Count, ColumnType::Text).unwrap(), "count BIGINT");
+        assert_eq!(told(sum, ColumnType::SmallInt).unwrap(), "sum BIGINT, carry BIGINT, seen BOOLEAN");
+        assert_eq!(told(sum, decimal).unwrap(), "sum DECIMAL(38,0), carry BIGINT, seen BOOLEAN");
+        assert_eq!(told(sum, ColumnType::Real).unwrap(), "sum DOUBLE PRECISION, lost DOUBLE PRECISION, seen BOOLEAN");
+        assert_eq!(told(avg, ColumnType::BigInt).unwrap(), "sum BIGINT, carry BIGINT, count BIGINT");
+        assert_eq!(told(avg, decimal).unwrap(), "sum DECIMAL(38,0), carry BIGINT, count BIGINT");
+        assert_eq!(told(avg, ColumnType::Double).unwrap(), "sum DOUBLE PRECISION, lost DOUBLE PRECISION, count BIGINT");
+        assert_eq!(told(max, ColumnType::Boolean).unwrap(), "value BOOLEAN, seen BOOLEAN");
+        assert_eq!(told(max, ColumnType::Text).unwrap(), "value TEXT");
+        let time = ColumnType::Timestamp { unit: TimeUnit::Microsecond, zoned: true };
+        assert_eq!(told(AggregateFunction::Min, time).unwrap(), "value TIMESTAMPTZ(6)");
+        assert_eq!(told(sum, ColumnType::Text), None);
+        assert_eq!(told(max, ColumnType::Interval), None);
+        assert_eq!(state_columns(&aggregate(sum, None)), None);
+    }
+}
