@@ -18,7 +18,10 @@ impl World {
     /// The kind of the object that has this name.
     pub fn kind_of(&self, name: &str) -> Option<&'static str> {
         let entry = self.entries.get(name).map(|entry| kind(&entry.object));
-        let job = || self.jobs.keys().any(|id| id.as_str() == name).then_some("job");
+        let job = || {
+            let job = self.jobs.iter().find(|(id, _)| id.as_str() == name)?.1;
+            Some(if job.version.stream.is_some() { "stream" } else { "job" })
+        };
         entry.or_else(job)
     }
 

@@ -150,6 +150,8 @@ pub struct NewJob {
     pub sql: Option<String>,
     /// Names of catalog entries that it uses.
     pub uses: Vec<String>,
+    /// The `streams:` entry that it was compiled from, as JSON text, for jobs that are streams (STR-1).
+    pub stream: Option<String>,
     /// Start now or not.
     pub desired: DesiredState,
 }
@@ -177,6 +179,8 @@ pub struct JobInfo {
     pub sql: Option<String>,
     /// Catalog entries that it uses.
     pub uses: Vec<String>,
+    /// The `streams:` entry that it was compiled from, as JSON text, secrets included.
+    pub stream: Option<String>,
     /// Wall clock, ms.
     pub created_at_ms: i64,
     /// Wall clock of the last move to running, ms.

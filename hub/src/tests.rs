@@ -60,7 +60,7 @@ pub fn plan(spec: &JobSpec) -> JobPlan {
 }
 
 pub fn new_job(id: &str, desired: DesiredState) -> NewJob {
-    NewJob { spec: spec(id), sql: Some(format!("CREATE JOB {id} AS …")), uses: Vec::new(), desired }
+    NewJob { spec: spec(id), sql: Some(format!("CREATE JOB {id} AS …")), uses: Vec::new(), stream: None, desired }
 }
 
 pub fn world() -> World {

@@ -32,7 +32,7 @@ impl World {
         }
         let number = new.spec.version;
         let split = new.spec.placement == Placement::Split;
-        let version = Arc::new(Version { spec: Arc::new(new.spec), plan: Arc::new(plan), sql: new.sql, uses: new.uses });
+        let version = Arc::new(Version { spec: Arc::new(new.spec), plan: Arc::new(plan), sql: new.sql, uses: new.uses, stream: new.stream });
         let intent = Intent::new(id.clone(), number, new.desired, self.counters.attempt_floor, now);
         self.jobs.insert(id.clone(), Arc::new(Job { intent, version: version.clone(), assignment: None, observation: None }));
         self.changes.jobs.insert(id.clone());
@@ -102,6 +102,11 @@ impl World {
 
 fn same_version(old: &Job, new: &NewJob) -> Result<bool, Error> {
     let (id, number) = (&new.spec.id, new.spec.version);
+    // A stream and a job of one name are two things, even where they would run alike (STR-1).
+    if old.version.stream.is_some() != new.stream.is_some() {
+        let kind = if old.version.stream.is_some() { "stream" } else { "job" };
+        return Err(Error::Exists { kind, name: id.to_string() });
+    }
     let current = old.intent.version;
     let way_out = format!("drop job '{id}' and create it again");
     match number.cmp(&current) {

@@ -94,6 +94,7 @@ fn job_info(id: &JobId, job: &Job) -> JobInfo {
         plan: job.version.plan.clone(),
         sql: job.version.sql.clone(),
         uses: job.version.uses.clone(),
+        stream: job.version.stream.clone(),
         created_at_ms: intent.created_at_ms,
         started_at_ms: intent.started_at_ms,
         last_error: intent.waiting.clone().or_else(|| intent.last_error.clone()),

@@ -31,6 +31,8 @@ pub struct Version {
     pub sql: Option<String>,
     /// Catalog entries that it uses.
     pub uses: Vec<String>,
+    /// The `streams:` entry that it was compiled from, as JSON text.
+    pub stream: Option<String>,
 }
 
 /// Which agent a job is pinned to, since its local state is there (EPO-8).

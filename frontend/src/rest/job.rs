@@ -71,7 +71,7 @@ pub(super) async fn create(
     };
     let known = engine.hub.job(&spec.id).is_ok();
     let notices = notices(&spec);
-    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), desired }).await?;
+    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), stream: None, desired }).await?;
     let mut answer = whole(&info);
     if let Value::Object(fields) = &mut answer {
         fields.insert("notices".to_owned(), json!(notices));

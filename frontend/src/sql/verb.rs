@@ -97,7 +97,7 @@ pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Pla
     let (lowered, desired) = lowered(engine, create, places)?;
     let mut notes = notices(&lowered.spec);
     let id = lowered.spec.id.clone();
-    let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, desired };
+    let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired };
     engine.hub.create_job(job).await.map_err(|error| of_create(error, create))?;
     if desired == DesiredState::Running {
         notes.push(first_look(engine, &id).await);

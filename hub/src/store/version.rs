@@ -21,6 +21,9 @@ struct Row<'a> {
     plan: Cow<'a, JobPlan>,
     sql: Option<Cow<'a, str>>,
     uses: Cow<'a, [String]>,
+    /// Records from before streams were kept do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stream: Option<Cow<'a, str>>,
 }
 
 pub(super) fn create(transaction: &WriteTransaction) -> Result<(), Fault> {
@@ -40,6 +43,7 @@ pub(super) fn all(transaction: &ReadTransaction) -> Result<BTreeMap<(JobId, JobV
             plan: Arc::new(row.plan.into_owned()),
             sql: row.sql.map(Cow::into_owned),
             uses: row.uses.into_owned(),
+            stream: row.stream.map(Cow::into_owned),
         };
         records.insert((job_id("version", job)?, JobVersion::new(number)), record);
     }
@@ -52,6 +56,7 @@ pub(super) fn put(transaction: &WriteTransaction, job: &JobId, number: JobVersio
         plan: Cow::Borrowed(record.plan.as_ref()),
         sql: record.sql.as_deref().map(Cow::Borrowed),
         uses: Cow::Borrowed(&record.uses),
+        stream: record.stream.as_deref().map(Cow::Borrowed),
     };
     transaction.open_table(TABLE)?.insert((job.as_str(), number.get()), encode(&row)?.as_slice())?;
     Ok(())
