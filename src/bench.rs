@@ -2,6 +2,7 @@
 //! epochs), measured as a whole process (SPD-1).
 
 use crate::config::{BenchConfig, Query};
+use crate::control::on_control;
 use crate::stack::{Embedded, Scratch};
 use anyhow::{Context, bail};
 use std::time::{Duration, Instant};
@@ -34,8 +35,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
     let format = if config.input.ends_with(".parquet") { "parquet" } else { "json" };
     let scratch = Scratch::make()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("weir-control").enable_all().build()?;
-    runtime.block_on(async {
+    on_control(async {
         let shards = config.shards.unwrap_or(config.parallelism as usize);
         let embedded = Embedded::open(&scratch.0, crate::config::LEASE, None, Some(shards)).await?;
         let script = format!(

@@ -1,6 +1,7 @@
 //! `weir validate`, `weir explain` and `weir components`: documents to faults and plans, nothing started (JOB-8).
 
 use crate::config::PlanFormat;
+use crate::control::on_control;
 use crate::stack::Scratch;
 use anyhow::Context;
 use std::path::Path;
@@ -131,9 +132,8 @@ fn plans_of(loaded: Option<Vec<(JobSpec, JobPlan)>>) -> Option<Vec<JobPlan>> {
 /// the path from text to plan is the real one, and nothing runs. `None` when a statement was
 /// wrong; it has been printed.
 fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<JobPlan>>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let scratch = Scratch::make()?;
-    runtime.block_on(async {
+    on_control(async {
         let hub = crate::stack::open_hub(&scratch.0, crate::config::LEASE, None).await?;
         let engine = crate::stack::engine(&hub)?;
         let outcome = rehearse(&engine, text).await;

@@ -1,6 +1,7 @@
 //! `weir run FILE`: jobs of a file on an agent of this process, without a hub (STR-6).
 
 use crate::config::RunConfig;
+use crate::control::on_control;
 use crate::document;
 use crate::signal::Stop;
 use crate::stack::{DRAIN, DataDir, EMBEDDED_AGENT};
@@ -21,8 +22,7 @@ use weir_planner::spec::{JobSpec, Restart};
 pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
     let Some(plans) = document::load_plans(&config.file)? else { return Ok(ExitCode::from(2)) };
     let _lock = DataDir::lock(&config.data_dir)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("weir-control").enable_all().build()?;
-    runtime.block_on(async {
+    on_control(async {
         let mut stop = Stop::listen()?;
         let agent = Agent::open(AgentOptions {
             agent: AgentId::new(EMBEDDED_AGENT).map_err(|fault| anyhow::anyhow!("{fault}"))?,

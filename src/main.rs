@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod config;
+mod control;
 mod document;
 mod link;
 mod local;

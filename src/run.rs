@@ -1,6 +1,7 @@
 //! The long-running roles: everything in one process, hub alone, agent alone.
 
 use crate::config::{AgentConfig, Doors, HubConfig, UpConfig};
+use crate::control::on_control;
 use crate::ops;
 use crate::signal::Stop;
 use crate::stack::{DataDir, Embedded, close_agent, engine, open_hub};
@@ -13,25 +14,6 @@ use weir_agent::agent::{Agent, AgentOptions};
 use weir_agent::link::http::HttpLink;
 use weir_frontend::sql::{Engine, Outcome};
 use weir_hub::Hub;
-
-/// The runtime for control, doors and sockets: small, so that data shards keep the cores (KER-8).
-const CONTROL_THREADS: usize = 2;
-/// Stack of its threads: a query is planned on them, which recurses as deep as the parser's limits
-/// let a statement be nested. Reserved, not used, until then.
-const CONTROL_STACK_BYTES: usize = 32 << 20;
-
-/// How long the end waits for threads that still compute a query which nobody waits for any more.
-const LEFTOVER: std::time::Duration = std::time::Duration::from_secs(1);
-
-fn on_control<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(CONTROL_THREADS).thread_stack_size(CONTROL_STACK_BYTES).thread_name("weir-control").enable_all();
-    let runtime = builder.build().context("control runtime")?;
-    let done = runtime.block_on(work);
-    // Everything that must be kept was closed by `work`.
-    runtime.shutdown_timeout(LEFTOVER);
-    done
-}
 
 /// `weir up`.
 pub fn up(config: UpConfig) -> anyhow::Result<()> {

@@ -76,8 +76,9 @@ impl Embedded {
     /// Opens the stores, starts shards and the session between agent and hub.
     pub async fn open(data_dir: &Path, lease: Duration, node_token: Option<String>, shards: Option<usize>) -> anyhow::Result<Embedded> {
         let hub = open_hub(data_dir, lease, node_token.clone()).await?;
+        let id = AgentId::new(EMBEDDED_AGENT).map_err(|fault| anyhow::anyhow!("{fault}"))?;
         let agent = Agent::open(AgentOptions {
-            agent: AgentId::new(EMBEDDED_AGENT).map_err(|fault| anyhow::anyhow!("{fault}"))?,
+            agent: id.clone(),
             data_dir: data_dir.join("agent"),
             address: "in process".to_owned(),
             token: node_token,
@@ -85,7 +86,7 @@ impl Embedded {
         })
         .await?;
         let session = tokio::spawn(weir_agent::session::run(agent.clone(), Arc::new(InProcess(hub.clone()))));
-        online(&hub).await;
+        online(&hub, &id).await;
         let engine = engine(&hub)?;
         Ok(Embedded { hub, engine, agent, session })
     }
@@ -99,15 +100,9 @@ impl Embedded {
 
 /// Waits until the embedded agent has registered, so that a process that says `ready` can run a
 /// job at once. Bounded: a hub that does not take its own agent shows that in its logs.
-async fn online(hub: &Hub) {
+async fn online(hub: &Hub, agent: &AgentId) {
     const PATIENCE: Duration = Duration::from_secs(5);
-    const PACE: Duration = Duration::from_millis(2);
-    let registered = async {
-        while !hub.agents().iter().any(|agent| agent.state == "online") {
-            tokio::time::sleep(PACE).await;
-        }
-    };
-    if tokio::time::timeout(PATIENCE, registered).await.is_err() {
+    if hub.wait_for_agent(agent, PATIENCE).await.is_err() {
         tracing::warn!("the embedded agent has not registered yet");
     }
 }

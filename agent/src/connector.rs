@@ -128,7 +128,7 @@ pub fn check_sink(work: &SinkWork, input: &Schema) -> Result<(), Error> {
         }
     }
     match &work.format {
-        None | Some(Format::Json(_)) => JsonEncoder::new(input).map(|_| ()).map_err(Error::from),
+        None | Some(Format::Json(_)) => JsonEncoder::new(input).map(|_| ()),
         Some(Format::Csv(_) | Format::Parquet(_) | Format::Raw(_)) => {
             let name = format::name(work.format.as_ref());
             Err(Error::new(Class::User, format!("format '{name}' cannot be written yet; use format = 'json'")))

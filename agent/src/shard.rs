@@ -336,7 +336,7 @@ impl Loop {
             }
             Step::Failed(error) => {
                 slot.failed = true;
-                tell(&slot.passenger.news, News::Failed(chain, subtask, error.into()));
+                tell(&slot.passenger.news, News::Failed(chain, subtask, error));
             }
         }
     }

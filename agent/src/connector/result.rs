@@ -176,7 +176,7 @@ impl Sink for ResultSink {
                     return Ok(Flush::Done(SinkHandle::Files(std::mem::take(&mut self.files))));
                 }
                 Answer::Failed(error) => {
-                    self.failed = Some((error.class, crate::error::Error::from(error).to_failure().message));
+                    self.failed = Some((error.class, error.to_failure().message));
                     self.check()?;
                 }
             }

@@ -199,7 +199,7 @@ pub fn chains(
         reports,
         open_epoch_bytes: context.open_epoch_bytes,
     };
-    Ok(build(plan, parts)?)
+    build(plan, parts)
 }
 
 /// The order that came during a start, as its end: an abort is an error, a drain a stop.

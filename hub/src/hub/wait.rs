@@ -7,7 +7,7 @@ use crate::view::View;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_planner::error::Class;
-use weir_planner::id::JobId;
+use weir_planner::id::{AgentId, JobId};
 use weir_planner::protocol::{HubResponse, NextCommands, NextRead, Refusal};
 
 /// Longest wait of an agent's poll, whatever it asks for.
@@ -34,6 +34,20 @@ impl Hub {
             () = ran_out => {
                 let state = self.job(job)?.state;
                 Err(Error::Timeout(format!("job '{job}' is still {state} after {} ms: the wait for {until} ran out", timeout.as_millis())))
+            }
+        }
+    }
+
+    /// Waits until an agent is online. Errors: `Error::Timeout` when it is not by then.
+    ///
+    /// Cancel: safe to drop.
+    pub async fn wait_for_agent(&self, agent: &AgentId, timeout: Duration) -> Result<()> {
+        let online = self.seen(|view| view.agents.get(agent).is_some_and(|found| found.state == "online").then_some(()));
+        tokio::select! {
+            biased;
+            online = online => online,
+            () = self.after(timeout) => {
+                Err(Error::Timeout(format!("agent '{agent}' is not online after {} ms", timeout.as_millis())))
             }
         }
     }
