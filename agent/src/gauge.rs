@@ -226,33 +226,11 @@ mod tests {
     use super::{Gauge, Loss, cpu_ticks, kilobytes};
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
-    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-    use weir_kernel::metric::{ChainMetrics, TaskMetrics};
+    use weir_kernel::metric::ChainMetrics;
     use weir_planner::id::{OperatorId, TaskId};
 
     fn metrics() -> Arc<ChainMetrics> {
-        let zero = || AtomicU64::new(0);
-        let task = TaskMetrics {
-            task: TaskId { operator: OperatorId::new("win").unwrap(), subtask: 0 },
-            rows_in: zero(),
-            rows_out: zero(),
-            bytes_in: zero(),
-            bytes_out: zero(),
-            rows_late: zero(),
-            rows_evicted: zero(),
-            state_rows: zero(),
-            state_bytes: zero(),
-            watermark_ms: AtomicI64::new(i64::MIN),
-        };
-        Arc::new(ChainMetrics {
-            tasks: vec![task],
-            busy_ns: zero(),
-            blocked_ns: zero(),
-            splits: parking_lot::RwLock::default(),
-            changed: AtomicBool::new(false),
-            full: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-        })
+        Arc::new(ChainMetrics::new(vec![TaskId { operator: OperatorId::new("win").unwrap(), subtask: 0 }]))
     }
 
     /// KER-4: busy, idle and back-pressured time are shares of the time between two looks.

@@ -1,16 +1,18 @@
 //! One chain as a machine: `step(budget)`, no async, no locks on the data path (KER-1).
 
 mod inputs;
+mod lane;
 mod source;
 mod tail;
 
-use crate::edge::Receiver;
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::io::{ChainCut, Clock, SinkHandle, StateImage};
 use crate::metric::{ChainMetrics, TaskMetrics};
 use crate::operator::{Context, Operator};
-use inputs::Inputs;
+use crate::side::{Side, Sides};
+pub(crate) use inputs::{Input, Inputs};
+pub(crate) use lane::Lane;
 pub use source::OPEN_EPOCH_BYTES_MAX;
 pub(crate) use source::SourceHead;
 use std::collections::VecDeque;
@@ -102,8 +104,8 @@ pub(crate) enum Head {
 
 impl Head {
     /// A head over edges.
-    pub(crate) fn inputs(receivers: Vec<Receiver>) -> Self {
-        Head::Inputs(Inputs::new(receivers))
+    pub(crate) fn inputs(inputs: Vec<Input>) -> Self {
+        Head::Inputs(Inputs::new(inputs))
     }
 }
 
@@ -121,6 +123,10 @@ pub(crate) struct Wiring {
     pub(crate) head: Head,
     pub(crate) stages: Vec<Stage>,
     pub(crate) tail: Tail,
+    /// Side outputs.
+    pub(crate) sides: Sides,
+    /// Of a chain that owes one batch for each that it takes.
+    pub(crate) lane: Option<Lane>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reports: flume::Sender<ChainReport>,
 }
@@ -132,6 +138,8 @@ pub struct Chain {
     head: Head,
     stages: Vec<Stage>,
     tail: Tail,
+    sides: Sides,
+    lane: Option<Lane>,
     clock: Arc<dyn Clock>,
     metrics: Arc<ChainMetrics>,
     control: flume::Sender<Control>,
@@ -151,14 +159,21 @@ pub struct Chain {
 impl Chain {
     pub(crate) fn new(wiring: Wiring) -> Self {
         let (control, controls) = flume::bounded(CONTROLS_MAX);
+        let mut metrics = ChainMetrics::new(wiring.tasks);
+        for (task, metrics) in metrics.tasks.iter_mut().enumerate() {
+            metrics.routes_error = wiring.sides.wired(task, Side::Error);
+            metrics.routes_late = wiring.sides.wired(task, Side::Late);
+        }
         Chain {
             id: wiring.id,
             subtask: wiring.subtask,
             head: wiring.head,
             stages: wiring.stages,
             tail: wiring.tail,
+            sides: wiring.sides,
+            lane: wiring.lane,
             clock: wiring.clock,
-            metrics: Arc::new(ChainMetrics::new(wiring.tasks)),
+            metrics: Arc::new(metrics),
             control,
             controls,
             reports: wiring.reports,
@@ -233,7 +248,9 @@ impl Chain {
         let mut worked = self.advance_tail()?;
         let mut may_read = true;
         for _ in 0..ENVELOPES_A_STEP {
-            if !self.tail.ready() || !self.outbox.is_empty() {
+            // Side edges are flushed also while the main way out is full.
+            let sides_ready = self.sides.flush();
+            if !self.tail.ready() || !sides_ready || !self.outbox.is_empty() {
                 // Room on an edge wakes this chain; a sink and the report channel may not.
                 let until_ns = if matches!(self.tail, Tail::Sink(_)) || !self.outbox.is_empty() { retry } else { None };
                 return Ok(if worked { Step::Worked } else { Step::Blocked { until_ns } });
@@ -252,7 +269,8 @@ impl Chain {
         if worked {
             return Ok(Step::Worked);
         }
-        if self.tail.settle()? {
+        let aside = self.sides.settle()?;
+        if self.tail.settle()? || aside {
             self.advance_tail()?;
             return Ok(Step::Worked);
         }
@@ -311,11 +329,21 @@ impl Chain {
         let mut asked = last;
         loop {
             let given = match asked.checked_sub(1) {
-                None => read(&mut self.head, &self.metrics, self.clock.as_ref(), may_read, changed)?,
+                None => {
+                    if let Some(owed) = self.lane.as_mut().map(Lane::pay).transpose()?.flatten() {
+                        return Ok(Some(Envelope::Data(owed)));
+                    }
+                    let given = read(&mut self.head, &self.metrics, self.clock.as_ref(), &mut self.sides, may_read, changed)?;
+                    if let (Some(lane), Some(Envelope::Data(_))) = (&mut self.lane, &given) {
+                        lane.owe();
+                    }
+                    given
+                }
                 Some(stage) => {
                     let Stage { task, operator } = &mut self.stages[stage];
                     let metrics = &self.metrics.tasks[*task];
-                    let given = operator.give(&mut Context { wall_ms, now_ns, metrics, images: &mut self.images, changed })?;
+                    let (images, sides) = (&mut self.images, &mut self.sides);
+                    let given = operator.give(&mut Context { wall_ms, now_ns, metrics, images, changed, task: *task, sides })?;
                     if let Some(envelope) = &given {
                         count_out(metrics, envelope);
                     }
@@ -325,7 +353,17 @@ impl Chain {
             match given {
                 None if asked == 0 => return Ok(None),
                 None => asked -= 1,
-                Some(envelope) if asked == last => return Ok(Some(envelope)),
+                Some(envelope) if asked == last => {
+                    match &mut self.lane {
+                        None => return Ok(Some(envelope)),
+                        Some(lane) => match lane.collect(envelope) {
+                            None => {}
+                            passed => return Ok(passed),
+                        },
+                    }
+                    // The operators may have more of the batch that is owed.
+                    asked = last;
+                }
                 Some(envelope) => {
                     let Stage { task, operator } = &mut self.stages[asked];
                     let metrics = &self.metrics.tasks[*task];
@@ -333,7 +371,8 @@ impl Chain {
                         metrics.rows_in.fetch_add(operator.rows_of(data), Ordering::Relaxed);
                         metrics.bytes_in.fetch_add(data.bytes() as u64, Ordering::Relaxed);
                     }
-                    operator.take(envelope, &mut Context { wall_ms, now_ns, metrics, images: &mut self.images, changed })?;
+                    let (images, sides) = (&mut self.images, &mut self.sides);
+                    operator.take(envelope, &mut Context { wall_ms, now_ns, metrics, images, changed, task: *task, sides })?;
                     asked += 1;
                 }
             }
@@ -363,6 +402,7 @@ impl Chain {
             }
             Envelope::Data(_) | Envelope::Watermark(_) | Envelope::Idle | Envelope::Active => {}
         }
+        self.sides.mark(&envelope)?;
         let barrier = if let Envelope::Barrier(epoch) = &envelope { Some(*epoch) } else { None };
         self.tail.accept(envelope)?;
         if let (Tail::Edges(_), Some(epoch)) = (&self.tail, barrier) {
@@ -414,12 +454,13 @@ fn read(
     head: &mut Head,
     metrics: &ChainMetrics,
     clock: &dyn Clock,
+    sides: &mut Sides,
     may_read: &mut bool,
     changed: &mut bool,
 ) -> Result<Option<Envelope>, Error> {
     match head {
         Head::Source(source) => {
-            let given = source.next(may_read, clock, metrics, changed)?;
+            let given = source.next(may_read, clock, metrics, sides, changed)?;
             if let (Some(envelope), Some(task)) = (&given, metrics.tasks.first()) {
                 count_out(task, envelope);
             }

@@ -1,18 +1,21 @@
 //! Plan share and ports to wired chains: the one exhaustive match on operators.
 
-use crate::chain::{Chain, ChainReport, Head, SourceHead, Stage, Tail, Wiring};
+mod lanes;
+mod port;
+
+use crate::chain::{Chain, ChainReport, Head, Input, Lane, SourceHead, Stage, Tail, Wiring};
 use crate::edge::{BYTES_MAX, Receiver, Sender, edge};
 use crate::error::Error;
 use crate::io::{Clock, Restored, Sink, Source, Wake};
 use crate::operator::stateless::{Map, Union};
 use crate::operator::window::{Budget, Seat, Window};
 use crate::route::Output;
-use std::collections::BTreeMap;
+use crate::side::{SideEdge, Sides};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::{ChainId, OperatorId, TaskId};
 use weir_planner::plan::{self, JobPlan, PlanEdge, Routing, Work};
-use weir_planner::schema::Schema;
 
 /// What the agent brings for a plan: opened connectors, state, clock, wake-ups, a place for reports.
 pub struct Parts {
@@ -39,14 +42,19 @@ pub struct Parts {
 /// Errors: an expression that cannot be built, state that does not verify.
 pub fn build(plan: &JobPlan, parts: Parts) -> Result<Vec<Chain>, Error> {
     let mut parts = parts;
-    let mut wires = wire(plan, &parts)?;
+    let lanes = lanes::find(plan)?;
+    let mut wires = wire(plan, &parts, &lanes)?;
     let budget = Arc::new(Budget::new(plan.state_bytes_max));
     let mut chains = Vec::new();
     for chain in &plan.chains {
         for subtask in 0..chain.parallelism {
-            let outputs = wires.outputs.remove(&(chain.id, subtask)).unwrap_or_default();
-            let inputs = wires.inputs.remove(&(chain.id, subtask)).unwrap_or_default();
-            chains.push(build_chain(plan, chain, subtask, inputs, outputs, &mut parts, &budget)?);
+            let ends = Ends {
+                inputs: wires.inputs.remove(&(chain.id, subtask)).unwrap_or_default(),
+                outputs: wires.outputs.remove(&(chain.id, subtask)).unwrap_or_default(),
+                sides: Sides::new(wires.sides.remove(&(chain.id, subtask)).unwrap_or_default()),
+                lane: lanes.contains(&chain.id),
+            };
+            chains.push(build_chain(plan, chain, subtask, ends, &mut parts, &budget)?);
         }
     }
     Ok(chains)
@@ -54,12 +62,22 @@ pub fn build(plan: &JobPlan, parts: Parts) -> Result<Vec<Chain>, Error> {
 
 #[derive(Default)]
 struct Wires {
-    inputs: BTreeMap<(ChainId, u32), Vec<Receiver>>,
+    inputs: BTreeMap<(ChainId, u32), Vec<Input>>,
     outputs: BTreeMap<(ChainId, u32), Vec<Output>>,
+    sides: BTreeMap<(ChainId, u32), Vec<SideEdge>>,
+}
+
+/// What one chain instance is wired to.
+struct Ends {
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+    sides: Sides,
+    /// It owes a batch for each that it takes.
+    lane: bool,
 }
 
 /// Makes every edge of the plan.
-fn wire(plan: &JobPlan, parts: &Parts) -> Result<Wires, Error> {
+fn wire(plan: &JobPlan, parts: &Parts, lanes: &BTreeSet<ChainId>) -> Result<Wires, Error> {
     let pairs: usize = plan.edges.iter().map(|edge| plan.pairs(edge).len()).sum();
     let inflight = usize::try_from(plan.inflight_bytes).unwrap_or(usize::MAX);
     let bytes_max = (inflight / pairs.max(1)).clamp(1, BYTES_MAX);
@@ -71,43 +89,60 @@ fn wire(plan: &JobPlan, parts: &Parts) -> Result<Wires, Error> {
     for planned in &plan.edges {
         let columns = key_columns(plan, planned)?;
         let mut senders: BTreeMap<u32, Vec<Sender>> = BTreeMap::new();
+        let mut receivers: BTreeMap<u32, Vec<Receiver>> = BTreeMap::new();
         for (from, to) in plan.pairs(planned) {
             let (sender, receiver) = edge(bytes_max, wake(planned.from, from)?, wake(planned.to, to)?);
             senders.entry(from).or_default().push(sender);
-            wires.inputs.entry((planned.to, to)).or_default().push(receiver);
+            receivers.entry(to).or_default().push(receiver);
         }
+        for (to, receivers) in receivers {
+            let inputs = wires.inputs.entry((planned.to, to)).or_default();
+            match planned.routing {
+                // One input, as marks count it.
+                Routing::Collect => inputs.push(Input::lanes(receivers)),
+                Routing::Forward | Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast | Routing::Deal => {
+                    inputs.extend(receivers.into_iter().map(Input::One))
+                }
+            }
+        }
+        let side = port::side(plan, planned)?;
         for (from, senders) in senders {
             let output = Output::new(&planned.routing, columns.clone(), plan.max_parallelism, senders);
-            wires.outputs.entry((planned.from, from)).or_default().push(output);
+            let key = (planned.from, from);
+            match &side {
+                Some((task, side)) => {
+                    let schema = Arc::new(port::taken(plan, plan.chain(planned.to))?.to_arrow());
+                    wires.sides.entry(key).or_default().push(SideEdge { task: *task, side: *side, schema, output });
+                }
+                None if lanes.contains(&planned.from) && planned.routing == Routing::Forward => {
+                    wires.outputs.entry(key).or_default().push(output.batch_by_batch());
+                }
+                None => wires.outputs.entry(key).or_default().push(output),
+            }
         }
     }
     Ok(wires)
 }
 
-/// Positions of an edge's key columns in what its producer emits.
+/// Positions of an edge's key columns in what it carries.
 fn key_columns(plan: &JobPlan, edge: &PlanEdge) -> Result<Vec<usize>, Error> {
     let names = match &edge.routing {
         Routing::Partitioned(names) => names.as_slice(),
-        Routing::Forward | Routing::RoundRobin | Routing::Broadcast | Routing::Deal | Routing::Collect => &[],
+        Routing::Forward | Routing::RoundRobin | Routing::Broadcast | Routing::Deal | Routing::Collect => return Ok(Vec::new()),
     };
-    let schema = emitted(plan.chain(edge.from));
+    let schema = port::carried(plan, edge)?;
     let position = |name: &String| {
         let missing = || Error::new(Class::Bug, format!("chain {} does not emit the key column '{name}'", edge.from));
-        schema.and_then(|schema| schema.index_of(name)).ok_or_else(missing)
+        schema.index_of(name).ok_or_else(missing)
     };
     names.iter().map(position).collect()
-}
-
-fn emitted(chain: &plan::Chain) -> Option<&Schema> {
-    chain.operators.last().map(|operator| &operator.output)
 }
 
 fn build_chain(
     plan: &JobPlan,
     chain: &plan::Chain,
     subtask: u32,
-    inputs: Vec<Receiver>,
-    outputs: Vec<Output>,
+    ends: Ends,
     parts: &mut Parts,
     budget: &Arc<Budget>,
 ) -> Result<Chain, Error> {
@@ -115,10 +150,9 @@ fn build_chain(
     let judge = !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| matches!(operator.work, Work::Window(_)));
     let mut head = None;
     let mut stages = Vec::new();
-    let mut tail = Tail::Edges(outputs);
-    // What the next operator takes: at the head of a chain, what the chain before emits.
-    let producer = plan.edges.iter().find(|edge| edge.to == chain.id).map(|edge| plan.chain(edge.from));
-    let mut input = producer.and_then(emitted).cloned().unwrap_or_default();
+    let mut tail = Tail::Edges(ends.outputs);
+    // What the next operator takes: at the head of a chain, what its edges carry.
+    let mut input = port::taken(plan, chain)?;
     for (task, operator) in chain.operators.iter().enumerate() {
         let key = (operator.id.clone(), subtask);
         match &operator.work {
@@ -149,13 +183,16 @@ fn build_chain(
         }
         input = operator.output.clone();
     }
+    let lane = ends.lane.then(|| Lane::new(Arc::new(input.to_arrow())));
     Ok(Chain::new(Wiring {
         id: chain.id,
         subtask,
         tasks: chain.operators.iter().map(|operator| TaskId { operator: operator.id.clone(), subtask }).collect(),
-        head: head.unwrap_or_else(|| Head::inputs(inputs)),
+        head: head.unwrap_or_else(|| Head::inputs(ends.inputs)),
         stages,
         tail,
+        sides: ends.sides,
+        lane,
         clock: parts.clock.clone(),
         reports: parts.reports.clone(),
     }))

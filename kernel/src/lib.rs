@@ -7,6 +7,7 @@ pub mod edge;
 pub mod route;
 pub mod progress;
 pub mod align;
+pub mod side;
 pub mod operator;
 pub mod accumulate;
 pub mod eval;

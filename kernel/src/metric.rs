@@ -37,6 +37,16 @@ pub struct TaskMetrics {
     pub bytes_out: AtomicU64,
     /// Rows late for all their windows.
     pub rows_late: AtomicU64,
+    /// Rows whose expressions could not be computed (KER-7).
+    pub rows_error: AtomicU64,
+    /// What was wrong with one of them, for whoever tells people; locked once a batch that has one.
+    pub bad: parking_lot::Mutex<Option<String>>,
+    /// Rows handed out by the side: to an error sink or a late route (PLAN-5).
+    pub rows_routed: AtomicU64,
+    /// Its bad rows go to an error sink: they are not lost.
+    pub routes_error: bool,
+    /// Its late rows, and a source's rows without a time, go to a late route: they are not lost.
+    pub routes_late: bool,
     /// Evicted (window, key) entries, and rows that came for an evicted window afterwards (WIN-5).
     pub rows_evicted: AtomicU64,
     /// Live entries.
@@ -99,6 +109,11 @@ impl TaskMetrics {
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             rows_late: AtomicU64::new(0),
+            rows_error: AtomicU64::new(0),
+            bad: parking_lot::Mutex::new(None),
+            rows_routed: AtomicU64::new(0),
+            routes_error: false,
+            routes_late: false,
             rows_evicted: AtomicU64::new(0),
             state_rows: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),

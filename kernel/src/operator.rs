@@ -7,7 +7,8 @@
 //!
 //! Rules: `take` is called only after `give` returned `None`. Marks keep their place among rows.
 //! At a barrier an operator with state puts what changed into [`Context::images`] before it gives
-//! the barrier on.
+//! the barrier on. Rows that leave by the side ([`Context::late`], [`Context::error`]) are handed out
+//! before the call returns that has seen them.
 
 pub mod stateless;
 pub mod window;
@@ -16,6 +17,8 @@ use crate::envelope::{Data, Envelope};
 use crate::error::Error;
 use crate::io::StateImage;
 use crate::metric::TaskMetrics;
+use crate::side::{ErrorRow, Side, Sides};
+use arrow::array::Int64Array;
 
 /// What an operator sees of its chain while it works.
 pub struct Context<'a> {
@@ -29,6 +32,31 @@ pub struct Context<'a> {
     pub images: &'a mut Vec<StateImage>,
     /// Set when an epoch has something to record (EPO-7).
     pub changed: &'a mut bool,
+    /// Position of this operator in its chain.
+    pub(crate) task: usize,
+    /// Side edges of the chain.
+    pub(crate) sides: &'a mut Sides,
+}
+
+impl Context<'_> {
+    /// Whether this operator's rows of `side` go to another chain: [`Context::late`] and the like
+    /// may be called.
+    pub fn routes(&self, side: Side) -> bool {
+        self.sides.wired(self.task, side)
+    }
+
+    /// Routes rows of this operator's input that came too late, with by how many ms each. Counts
+    /// them as routed; that they were late is the caller's to count.
+    ///
+    /// Errors: `Bug` when the plan has no such edge.
+    pub fn late(&mut self, data: &Data, late_by_ms: &Int64Array) -> Result<(), Error> {
+        self.sides.late(self.task, self.metrics, data, late_by_ms)
+    }
+
+    /// Routes rows that this operator could not compute.
+    pub(crate) fn error(&mut self, bad: &[ErrorRow]) -> Result<(), Error> {
+        self.sides.error(self.task, self.metrics, bad, self.wall_ms)
+    }
 }
 
 /// One operator of a chain, between its head and its way out.

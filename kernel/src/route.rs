@@ -27,7 +27,8 @@ enum Rule {
 
 struct Target {
     sender: Sender,
-    gather: Gather,
+    /// `None` where each batch goes on as it is, an empty one too (STR-5).
+    gather: Option<Gather>,
     /// What the edge had no room for; bounded by what one envelope of the chain comes to.
     held: VecDeque<Envelope>,
 }
@@ -56,9 +57,17 @@ impl Output {
                 Rule::Keyed { columns, max_parallelism, owners: (0..consumers).flat_map(owner_of).collect() }
             }
         };
-        let target = |sender| Target { sender, gather: Gather::default(), held: VecDeque::new() };
+        let gathers = !matches!(routing, Routing::Deal | Routing::Collect);
+        let target = |sender| Target { sender, gather: gathers.then(Gather::default), held: VecDeque::new() };
         let rows_of = vec![Vec::new(); senders.len()];
         Output { rule, targets: senders.into_iter().map(target).collect(), encoded: Encoded::default(), rows_of }
+    }
+
+    /// The same edge without putting batches together: inside a lane every batch counts (STR-5).
+    #[must_use]
+    pub fn batch_by_batch(mut self) -> Self {
+        self.targets.iter_mut().for_each(|target| target.gather = None);
+        self
     }
 
     /// Whether everything that was accepted has found room.
@@ -128,16 +137,21 @@ impl Output {
 
 impl Target {
     fn put(&mut self, data: Data) -> Result<(), Error> {
-        self.gather.put(data)?;
-        while let Some(data) = self.gather.pop() {
-            self.held.push_back(Envelope::Data(data));
+        match &mut self.gather {
+            None => self.held.push_back(Envelope::Data(data)),
+            Some(gather) => {
+                gather.put(data)?;
+                while let Some(data) = gather.pop() {
+                    self.held.push_back(Envelope::Data(data));
+                }
+            }
         }
         self.flush();
         Ok(())
     }
 
     fn gathered(&mut self) -> Result<bool, Error> {
-        match self.gather.rest()? {
+        match self.gather.as_mut().map(Gather::rest).transpose()?.flatten() {
             None => Ok(false),
             Some(data) => {
                 self.held.push_back(Envelope::Data(data));

@@ -6,10 +6,29 @@ use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::progress::{Advance, Progress};
 use std::collections::VecDeque;
+use weir_planner::error::Class;
+
+/// One input of a chain instance, as marks count it.
+pub enum Input {
+    /// The edge from one producing subtask.
+    One(Receiver),
+    /// The lanes of an ordered edge, which were dealt to in turn and are read in the same turn (STR-5).
+    Lanes(Lanes),
+}
+
+/// The edges from the lanes of an ordered edge. Each mark was dealt to all of them at one place in
+/// the turn; so when the lane whose turn it is brings a mark, every lane's next envelope is that
+/// mark, and the turn goes on where it was.
+pub struct Lanes {
+    receivers: Vec<Receiver>,
+    turn: usize,
+    /// A mark that came from so many lanes yet, beginning with the one whose turn it is.
+    fence: Option<(Envelope, usize)>,
+}
 
 /// The incoming edges of a chain instance.
 pub struct Inputs {
-    receivers: Vec<Receiver>,
+    inputs: Vec<Input>,
     align: Align,
     progress: Progress,
     /// The input to look at first: they take turns.
@@ -18,11 +37,73 @@ pub struct Inputs {
     out: VecDeque<Envelope>,
 }
 
+impl Input {
+    /// Lanes in the order of their subtasks, which is that of the turn.
+    pub fn lanes(receivers: Vec<Receiver>) -> Self {
+        Input::Lanes(Lanes { receivers, turn: 0, fence: None })
+    }
+
+    fn receive(&mut self) -> Result<Option<Envelope>, Error> {
+        match self {
+            Input::One(receiver) => Ok(receiver.receive()),
+            Input::Lanes(lanes) => lanes.receive(),
+        }
+    }
+}
+
+impl Lanes {
+    fn receive(&mut self) -> Result<Option<Envelope>, Error> {
+        let count = self.receivers.len();
+        loop {
+            let came = self.fence.as_ref().map_or(0, |(_, came)| *came);
+            let lane = (self.turn + came) % count;
+            let Some(envelope) = self.receivers[lane].receive() else { return Ok(None) };
+            match (envelope, &mut self.fence) {
+                (Envelope::Data(data), None) => {
+                    self.turn = (lane + 1) % count;
+                    if !data.is_empty() {
+                        return Ok(Some(Envelope::Data(data)));
+                    }
+                }
+                (mark, None) => self.fence = Some((mark, 1)),
+                (mark, Some((expected, came))) if same_mark(&mark, expected) => *came += 1,
+                (other, Some((expected, _))) => {
+                    let message = format!("lane {lane} brought {} where the others have {}", name(&other), name(expected));
+                    return Err(Error::new(Class::Bug, message));
+                }
+            }
+            if let Some((mark, _)) = self.fence.take_if(|(_, came)| *came == count) {
+                return Ok(Some(mark));
+            }
+        }
+    }
+}
+
+fn same_mark(a: &Envelope, b: &Envelope) -> bool {
+    match (a, b) {
+        (Envelope::Watermark(a), Envelope::Watermark(b)) => a == b,
+        (Envelope::Barrier(a), Envelope::Barrier(b)) => a == b,
+        (Envelope::Idle, Envelope::Idle) | (Envelope::Active, Envelope::Active) | (Envelope::End, Envelope::End) => true,
+        (Envelope::Data(_) | Envelope::Watermark(_) | Envelope::Idle | Envelope::Active | Envelope::Barrier(_) | Envelope::End, _) => false,
+    }
+}
+
+fn name(envelope: &Envelope) -> String {
+    match envelope {
+        Envelope::Data(data) => format!("{} rows", data.len()),
+        Envelope::Watermark(watermark) => format!("watermark {watermark}"),
+        Envelope::Idle => "'idle'".to_owned(),
+        Envelope::Active => "'active'".to_owned(),
+        Envelope::Barrier(epoch) => format!("barrier {epoch}"),
+        Envelope::End => "the end".to_owned(),
+    }
+}
+
 impl Inputs {
-    /// A head over these edges.
-    pub fn new(receivers: Vec<Receiver>) -> Self {
-        let count = receivers.len();
-        Inputs { receivers, align: Align::new(count), progress: Progress::new(count), turn: 0, out: VecDeque::new() }
+    /// A head over these inputs.
+    pub fn new(inputs: Vec<Input>) -> Self {
+        let count = inputs.len();
+        Inputs { inputs, align: Align::new(count), progress: Progress::new(count), turn: 0, out: VecDeque::new() }
     }
 
     /// The next envelope; data only when `may_read`. `None` when nothing may be read now.
@@ -34,15 +115,10 @@ impl Inputs {
             if !may_read {
                 return Ok(None);
             }
-            let count = self.receivers.len();
-            let order = (0..count).map(|i| (self.turn + i) % count);
-            let mut open = order.filter(|input| !self.align.holds(*input));
-            let Some((input, envelope)) = open.find_map(|input| Some((input, self.receivers[input].receive()?))) else {
-                return Ok(None);
-            };
+            let Some((input, envelope)) = self.receive()? else { return Ok(None) };
             match envelope {
                 Envelope::Data(_) => {
-                    self.turn = (input + 1) % count;
+                    self.turn = (input + 1) % self.inputs.len();
                     return Ok(Some(envelope));
                 }
                 // The end of time is no watermark to take a minimum of: the input is out of it.
@@ -59,6 +135,20 @@ impl Inputs {
             }
             push_marks(self.progress.advance(), &mut self.out);
         }
+    }
+
+    /// What the first input that is not held and has something has, looked at in turn.
+    fn receive(&mut self) -> Result<Option<(usize, Envelope)>, Error> {
+        let count = self.inputs.len();
+        for input in (0..count).map(|i| (self.turn + i) % count) {
+            if self.align.holds(input) {
+                continue;
+            }
+            if let Some(envelope) = self.inputs[input].receive()? {
+                return Ok(Some((input, envelope)));
+            }
+        }
+        Ok(None)
     }
 }
 

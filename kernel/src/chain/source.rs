@@ -9,6 +9,7 @@ use crate::eval::constant_times;
 use crate::io::{Budget, Clock, Polled, Source, SourceBatch};
 use crate::metric::{ChainMetrics, SplitMetrics};
 use crate::progress::{Advance, Progress};
+use crate::side::Sides;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema as ArrowSchema;
 use std::collections::VecDeque;
@@ -170,6 +171,7 @@ impl SourceHead {
         may_read: &mut bool,
         clock: &dyn Clock,
         metrics: &ChainMetrics,
+        sides: &mut Sides,
         changed: &mut bool,
     ) -> Result<Option<Envelope>, Error> {
         if let Some(envelope) = self.out.pop_front() {
@@ -208,11 +210,11 @@ impl SourceHead {
         if self.ended || self.draining || !std::mem::replace(may_read, false) {
             return Ok(None);
         }
-        self.poll(clock, metrics, changed)?;
+        self.poll(clock, metrics, sides, changed)?;
         Ok(self.out.pop_front())
     }
 
-    fn poll(&mut self, clock: &dyn Clock, metrics: &ChainMetrics, changed: &mut bool) -> Result<(), Error> {
+    fn poll(&mut self, clock: &dyn Clock, metrics: &ChainMetrics, sides: &mut Sides, changed: &mut bool) -> Result<(), Error> {
         let polled = self.source.poll(self.budget)?;
         self.empty = !matches!(polled, Polled::Batch(_));
         let now_ns = clock.monotonic_ns();
@@ -225,7 +227,7 @@ impl SourceHead {
                     self.find_splits(metrics);
                 }
                 let (has_rows, split_ended) = (found.rows.num_rows() > 0, found.split_ended);
-                if let Some(data) = self.ingest(found, clock.wall_ms(), metrics)? {
+                if let Some(data) = self.ingest(found, clock.wall_ms(), metrics, sides)? {
                     self.rows_since += data.len();
                     self.out.push_back(Envelope::Data(data));
                 }
@@ -337,7 +339,7 @@ impl SourceHead {
         }
     }
 
-    fn ingest(&mut self, found: SourceBatch, wall_ms: i64, metrics: &ChainMetrics) -> Result<Option<Data>, Error> {
+    fn ingest(&mut self, found: SourceBatch, wall_ms: i64, metrics: &ChainMetrics, sides: &mut Sides) -> Result<Option<Data>, Error> {
         let Some(state) = self.splits.get_mut(found.split) else {
             return Err(Error::new(Class::Bug, format!("source '{}' gave rows of split {}, which it does not list", self.id, found.split)));
         };

@@ -1,0 +1,1 @@
+//! Error rows and late rows, column by column.
