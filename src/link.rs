@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use weir_agent::link::{Link, LinkError, ReadStream};
 use weir_frontend::query::Reads;
 use weir_hub::Hub;
-use weir_planner::protocol::{AgentRequest, HubResponse, ReadRequest};
+use weir_planner::protocol::{AgentRequest, Failure, HubResponse, ReadRequest};
 
 /// An agent's way to a hub in the same process.
 pub struct InProcess(pub Hub);
@@ -18,7 +18,7 @@ impl Link for InProcess {
         Ok(self.0.agent_call(request).await)
     }
 
-    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, String>) -> Result<(), LinkError> {
+    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, Failure>) -> Result<(), LinkError> {
         self.0.read_answer(session, read, body).await.map_err(|e| LinkError { hub: "in process".to_owned(), message: e.to_string() })
     }
 

@@ -4,7 +4,7 @@ pub mod http;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use weir_planner::protocol::{AgentRequest, HubResponse};
+use weir_planner::protocol::{AgentRequest, Failure, HubResponse};
 
 /// An Arrow IPC stream in chunks; `Err` says why it broke off.
 pub type ReadStream = BoxStream<'static, Result<Bytes, String>>;
@@ -19,7 +19,7 @@ pub trait Link: Send + Sync + 'static {
 
     /// Answers a read with an Arrow IPC stream, or with the reason why there is none. An `Err`
     /// chunk ends the stream and must reach the reader as an error, never as a shorter answer.
-    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, String>) -> Result<(), LinkError>;
+    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, Failure>) -> Result<(), LinkError>;
 
     /// The hub lives in this process: it cannot be away without the agent, so the lease never
     /// ends (AGT-4).

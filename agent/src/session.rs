@@ -326,7 +326,7 @@ async fn carry_out(agent: Agent, link: Arc<dyn Link>, session: String, command: 
 
 async fn answer_one(agent: &Agent, link: &dyn Link, session: &str, read: ReadRequest) {
     let id = read.id;
-    let body: Result<ReadStream, String> = agent.read(read).await.map_err(|e| e.to_failure().message);
+    let body: Result<ReadStream, Failure> = agent.read(read).await.map_err(|e| e.to_failure());
     if let Err(error) = link.answer(session, id, body).await {
         tracing::debug!(%error, read = id, "answer to a read did not arrive");
     }

@@ -51,19 +51,16 @@ impl Document {
         faults
     }
 
+    /// Where the fields of the job at `job` stand in the text, by path.
+    pub fn places(&self, job: usize) -> BTreeMap<String, Place> {
+        self.origins.get(job).map(|origin| origin.places.clone()).unwrap_or_default()
+    }
+
     /// A fault of the job at `job`, as binding and the checks find it, with its place in the text.
     #[must_use]
     pub fn locate(&self, job: usize, mut fault: Fault) -> Fault {
         let Some(origin) = self.origins.get(job) else { return fault };
-        let mut path = fault.path.as_str();
-        let place = loop {
-            match origin.places.get(path) {
-                Some(place) => break Some(*place),
-                None if path.is_empty() => break None,
-                None => path = path.rfind(['.', '[']).and_then(|end| path.get(..end)).unwrap_or_default(),
-            }
-        };
-        fault.place = fault.place.or(place);
+        fault = fault.located(&origin.places);
         let joint = if fault.path.is_empty() || origin.prefix.is_empty() { "" } else { "." };
         fault.path = format!("{}{joint}{}", origin.prefix, fault.path);
         fault

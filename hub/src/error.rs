@@ -1,6 +1,7 @@
 //! What a verb of the hub can answer instead of success.
 
 use weir_planner::error::{Class, Faults};
+use weir_planner::protocol::Failure;
 
 /// Errors of the hub. Doors match it without a wildcard.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,9 @@ pub enum Error {
     /// No agent can answer now.
     #[error("{0}")]
     Unavailable(String),
+    /// An agent said why it cannot answer.
+    #[error("{}", .0.message)]
+    Refused(Failure),
     /// The store failed.
     #[error("hub store: {message}")]
     Store {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use weir_planner::error::Class;
+use weir_planner::error::{Class, Place};
 use weir_planner::id::{AgentId, Attempt, Generation, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest, Refusal};
@@ -144,7 +144,7 @@ impl fmt::Display for JobState {
 /// A job to create.
 #[derive(Clone, Debug)]
 pub struct NewJob {
-    /// Every expression bound.
+    /// Every expression bound, but for those that read columns which are not known yet (JOB-6).
     pub spec: JobSpec,
     /// The statement, for jobs that came by SQL.
     pub sql: Option<String>,
@@ -154,6 +154,9 @@ pub struct NewJob {
     pub stream: Option<String>,
     /// Start now or not.
     pub desired: DesiredState,
+    /// Where the fields of the spec stand in the text that was submitted, by path: for faults that show
+    /// only when a source has been sampled (JOB-6). Empty where there was no text.
+    pub places: BTreeMap<String, Place>,
 }
 
 /// One job as everybody may see it.
@@ -171,10 +174,13 @@ pub struct JobInfo {
     pub generation: Generation,
     /// Last granted attempt.
     pub attempt: Attempt,
-    /// As submitted, without bound forms where printed.
+    /// As submitted, without bound forms where printed; with the columns that were taken from the
+    /// first rows of its sources, once they were.
     pub spec: Arc<JobSpec>,
-    /// As compiled.
-    pub plan: Arc<JobPlan>,
+    /// As submitted, where sampling has completed `spec` since.
+    pub submitted: Option<Arc<JobSpec>>,
+    /// As compiled; `None` while columns of a source are not known (JOB-6).
+    pub plan: Option<Arc<JobPlan>>,
     /// Statement.
     pub sql: Option<String>,
     /// Catalog entries that it uses.
@@ -266,7 +272,10 @@ struct Inner {
     driver: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
+mod sample;
 mod wait;
+
+pub use sample::Binder;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -341,18 +350,13 @@ impl Hub {
         Ok(dropped)
     }
 
-    /// Compiles, stores spec, plan, desired state and generation in one transaction. Durable when
+    /// Compiles, where all columns are known, and stores spec, plan, desired state and generation in one transaction. Durable when
     /// it returns. The same version with equal content is a no-op; with other content a conflict.
     pub async fn create_job(&self, job: NewJob) -> Result<JobInfo> {
         let plan = self.validate(&job.spec)?;
         let id = job.spec.id.clone();
         self.change(move |world, now| world.create_job(job, plan, now)).await?;
         self.job(&id).map(|info| info.as_ref().clone())
-    }
-
-    /// Checks and compiles as `create_job` would, and stores nothing (JOB-8).
-    pub fn validate(&self, spec: &JobSpec) -> Result<JobPlan> {
-        Ok(weir_planner::compile::compile(spec, Horizon::Local)?)
     }
 
     /// Changes what is wanted. `if_generation` refuses with a conflict when it has moved on. With

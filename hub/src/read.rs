@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot};
 use weir_planner::id::AgentId;
-use weir_planner::protocol::ReadRequest;
+use weir_planner::protocol::{Failure, ReadRequest};
 
 /// Reads that may wait for one agent; more are refused.
 pub const QUEUE_MAX: usize = 64;
@@ -23,7 +23,7 @@ const PIECES_MAX: usize = 8;
 type Pieces = mpsc::Receiver<Result<Bytes, Error>>;
 
 /// An answer on its way from an agent.
-pub type Body = Result<BoxStream<'static, Result<Bytes, String>>, String>;
+pub type Body = Result<BoxStream<'static, Result<Bytes, String>>, Failure>;
 
 struct Waiter {
     agent: AgentId,
@@ -150,8 +150,8 @@ impl Relay {
         let Some(waiter) = waiter else { return };
         let mut body = match body {
             Ok(body) => body,
-            Err(message) => {
-                let _ = waiter.answer.send(Err(Error::Unavailable(message)));
+            Err(failure) => {
+                let _ = waiter.answer.send(Err(Error::Refused(failure)));
                 return;
             }
         };

@@ -6,14 +6,16 @@ use crate::fleet::Arrival;
 use crate::intent::{Phase, offline};
 use crate::outbox::{Entry, Order};
 use crate::place;
-use crate::world::{Assignment, World};
-use std::collections::BTreeSet;
+use crate::world::{Assignment, Version, World, Write};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, JobId};
+use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{
     Action, Command, CommandDone, Failure, HubResponse, JobObservation, Level, Refusal, Register, Registered, Report, Restore, Start,
 };
+use weir_planner::spec::JobSpec;
 
 /// Reports in a row that must leave out an attempt whose command is done before it counts as
 /// gone: one that was under way when the command ended may not know of it yet.
@@ -203,7 +205,7 @@ impl World {
                 // One whose attempt has ended meanwhile is taken back by `settle`.
                 Order::Start { .. } if !self.is_live(&entry) => return None,
                 Order::Start { restore } => {
-                    let plan = self.jobs.get(&entry.job)?.version.plan.as_ref().clone();
+                    let plan = self.jobs.get(&entry.job)?.version.plan.as_deref()?.clone();
                     Action::Start(Box::new(Start { attempt: entry.attempt, plan, restore: restore.clone() }))
                 }
                 Order::Stop => Action::Stop { attempt: entry.attempt },
@@ -250,6 +252,8 @@ impl World {
             None => self.free_agent(id, held.as_ref(), now),
         };
         let effects = match chosen {
+            // Its columns are sampled first, and this job comes here again.
+            Ok(_) if job.version.plan.is_none() => return,
             Ok(agent) => return self.grant(id, agent, held, now),
             Err(Unplaced::Never(reason)) => self.job_mut(id).map(|job| job.intent.give_up(reason)),
             Err(Unplaced::Soon) => None,
@@ -257,6 +261,51 @@ impl World {
             Err(Unplaced::NotYet(reason)) => self.job_mut(id).map(|job| job.intent.wait_for(reason)),
         };
         self.carry_out(id, effects.unwrap_or_default(), now);
+    }
+
+    /// Which agent shall sample the sources of a job that wants to start and has no plan: the one
+    /// that would run it now. `None` for a job that is not there, does not want to start, or has another spec than `spec`.
+    pub fn sampler_of(&self, id: &JobId, spec: &Arc<JobSpec>, now: Now) -> Option<Option<AgentId>> {
+        self.is_sampled(id, spec).then(|| self.free_agent(id, None, now).ok())
+    }
+
+    /// A job that waits for the columns of this very spec.
+    fn is_sampled(&self, id: &JobId, spec: &Arc<JobSpec>) -> bool {
+        let waits = |job: &crate::world::Job| job.version.plan.is_none() && job.intent.phase == Phase::Waiting;
+        self.jobs.get(id).is_some_and(|job| waits(job) && Arc::ptr_eq(&job.version.spec, spec))
+    }
+
+    /// What came of sampling: the columns are pinned with the plan, and the start goes on; or the job
+    /// waits, or fails. False when the job does not wait for it any more.
+    pub fn sampled(&mut self, id: &JobId, spec: &Arc<JobSpec>, outcome: Sampled, now: Now) -> bool {
+        if !self.is_sampled(id, spec) {
+            return false;
+        }
+        let Some(job) = self.job_mut(id) else { return false };
+        let effects = match outcome {
+            Sampled::NotYet(reason) => job.intent.wait_for(reason),
+            Sampled::Never(reason) => job.intent.give_up(reason),
+            Sampled::Bound { spec: bound, plan, told } => {
+                let old = job.version.clone();
+                let version = Arc::new(Version {
+                    spec: Arc::new(*bound),
+                    submitted: Some(old.spec.clone()),
+                    plan: Some(Arc::new(*plan)),
+                    places: BTreeMap::new(),
+                    sql: old.sql.clone(),
+                    uses: old.uses.clone(),
+                    stream: old.stream.clone(),
+                });
+                job.version = version.clone();
+                job.intent.waiting = None;
+                let number = job.intent.version;
+                self.changes.log.push(Write::Version(id.clone(), number, version));
+                self.tell(id, Level::Info, "sampled", told, now);
+                Vec::new()
+            }
+        };
+        self.carry_out(id, effects, now);
+        true
     }
 
     fn pinned_agent(&self, assignment: &Assignment) -> Result<AgentId, Unplaced> {
@@ -344,6 +393,24 @@ impl World {
         tracing::warn!(job = %id, agent = %agent, attempt = attempt.get(), "stray attempt is stopped");
         self.send(agent.clone(), id.clone(), attempt, Order::Stop);
     }
+}
+
+/// What came of sampling the sources of a job (JOB-6).
+#[derive(Debug)]
+pub enum Sampled {
+    /// All columns are known.
+    Bound {
+        /// The spec with its columns, bound.
+        spec: Box<JobSpec>,
+        /// As compiled.
+        plan: Box<JobPlan>,
+        /// The columns, for people.
+        told: String,
+    },
+    /// Not now, for this reason.
+    NotYet(String),
+    /// Only a person can help, for this reason.
+    Never(String),
 }
 
 enum Unplaced {

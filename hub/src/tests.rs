@@ -60,7 +60,7 @@ pub fn plan(spec: &JobSpec) -> JobPlan {
 }
 
 pub fn new_job(id: &str, desired: DesiredState) -> NewJob {
-    NewJob { spec: spec(id), sql: Some(format!("CREATE JOB {id} AS …")), uses: Vec::new(), stream: None, desired }
+    NewJob { spec: spec(id), sql: Some(format!("CREATE JOB {id} AS …")), uses: Vec::new(), stream: None, desired, places: Default::default() }
 }
 
 pub fn world() -> World {
@@ -70,7 +70,7 @@ pub fn world() -> World {
 pub fn create(world: &mut World, id: &str, now: Now) {
     let new = new_job(id, DesiredState::Running);
     let plan = plan(&new.spec);
-    assert!(world.create_job(new, plan, now).unwrap());
+    assert!(world.create_job(new, Some(plan), now).unwrap());
     world.settle(now);
 }
 

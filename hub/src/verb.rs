@@ -18,7 +18,7 @@ fn missing(id: &JobId) -> Error {
 
 impl World {
     /// Stores a job. `Ok(false)` when this version was there with equal content.
-    pub fn create_job(&mut self, new: NewJob, plan: JobPlan, now: Now) -> Result<bool, Error> {
+    pub fn create_job(&mut self, new: NewJob, plan: Option<JobPlan>, now: Now) -> Result<bool, Error> {
         let id = new.spec.id.clone();
         if let Some(old) = self.jobs.get(&id) {
             return same_version(old, &new);
@@ -32,7 +32,15 @@ impl World {
         }
         let number = new.spec.version;
         let split = new.spec.placement == Placement::Split;
-        let version = Arc::new(Version { spec: Arc::new(new.spec), plan: Arc::new(plan), sql: new.sql, uses: new.uses, stream: new.stream });
+        let version = Arc::new(Version {
+            spec: Arc::new(new.spec),
+            submitted: None,
+            plan: plan.map(Arc::new),
+            places: new.places,
+            sql: new.sql,
+            uses: new.uses,
+            stream: new.stream,
+        });
         let intent = Intent::new(id.clone(), number, new.desired, self.counters.attempt_floor, now);
         self.jobs.insert(id.clone(), Arc::new(Job { intent, version: version.clone(), assignment: None, observation: None }));
         self.changes.jobs.insert(id.clone());
@@ -111,6 +119,8 @@ fn same_version(old: &Job, new: &NewJob) -> Result<bool, Error> {
     let way_out = format!("drop job '{id}' and create it again");
     match number.cmp(&current) {
         std::cmp::Ordering::Equal if *old.version.spec == new.spec => Ok(false),
+        // Sampling has completed the spec since; the text that came in is still the same.
+        std::cmp::Ordering::Equal if old.version.submitted.as_deref() == Some(&new.spec) => Ok(false),
         std::cmp::Ordering::Equal => Err(Error::Conflict(format!(
             "version {number} of job '{id}' exists with other content: a changed job needs a higher `version`, but upgrade is not available yet, so {way_out}"
         ))),

@@ -91,6 +91,7 @@ fn job_info(id: &JobId, job: &Job) -> JobInfo {
         generation: intent.generation,
         attempt: intent.attempt,
         spec: job.version.spec.clone(),
+        submitted: job.version.submitted.clone(),
         plan: job.version.plan.clone(),
         sql: job.version.sql.clone(),
         uses: job.version.uses.clone(),

@@ -12,6 +12,7 @@ use crate::outbox::{Entry, Order, Outbox};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use weir_planner::error::Place;
 use weir_planner::id::{AgentId, Attempt, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{Event, JobObservation, Level};
@@ -20,13 +21,17 @@ use weir_planner::spec::JobSpec;
 /// Events kept of each job (HUB-5).
 pub const EVENTS_MAX: usize = 1_000;
 
-/// One submitted version of a job: never changed.
+/// One submitted version of a job: never changed, but for columns that are sampled once and pinned (JOB-6).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
-    /// As submitted, bound forms included.
+    /// As submitted, bound forms included; with sampled columns once there are any.
     pub spec: Arc<JobSpec>,
-    /// As compiled.
-    pub plan: Arc<JobPlan>,
+    /// As submitted, where sampling has completed `spec` since (JOB-6).
+    pub submitted: Option<Arc<JobSpec>>,
+    /// As compiled; `None` while columns of a source are not known.
+    pub plan: Option<Arc<JobPlan>>,
+    /// Where fields stand in the submitted text, by path.
+    pub places: BTreeMap<String, Place>,
     /// The statement, when it came by SQL.
     pub sql: Option<String>,
     /// Catalog entries that it uses.

@@ -54,6 +54,12 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
     if spec.rescale {
         notices.push("rescale has no effect while the job keeps its tasks".to_owned());
     }
+    for source in columns::pending(spec) {
+        notices.push(format!(
+            "source '{}' declares no columns: they are taken from its first rows when the job starts, and what reads them is unchecked until then",
+            source.operator_id
+        ));
+    }
     for operator in &spec.operators {
         let asked = operator.parallelism.unwrap_or(spec.parallelism);
         if let (OperatorKind::Window(window), true) = (&operator.kind, asked > 1)
@@ -120,6 +126,9 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
         if producers.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
             continue;
         }
+        if let OperatorKind::Window(_) = operator.kind {
+            source::timed(spec, at, &upstream[at], faults);
+        }
         let inputs: Option<Vec<&Schema>> = producers.iter().map(|&from| outputs[from].as_ref()).collect();
         let Some(inputs) = inputs else { continue };
         let input = match united(&inputs) {
@@ -135,9 +144,6 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
         operator::columns(spec, at, &input, faults);
         if let OperatorKind::Sink = operator.kind {
             sink::columns(spec, &operator.id, &input, faults);
-        }
-        if let OperatorKind::Window(_) = operator.kind {
-            source::timed(spec, at, &upstream[at], faults);
         }
         let source = sources.get(&operator.id).copied();
         outputs[at] = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());

@@ -7,7 +7,7 @@ mod layout;
 mod work;
 
 use crate::check::check;
-use crate::check::columns::{of_operator, of_source, read_by_operator, united};
+use crate::check::columns::{of_operator, pending, read_by_operator, united};
 use crate::check::graph::Graph;
 use crate::error::{Fault, Faults};
 use crate::plan::{Chain, JobPlan, PlanOperator};
@@ -17,11 +17,16 @@ use std::collections::BTreeSet;
 
 /// Compiles a spec whose expressions are bound. `door` is the horizon where the spec names none.
 ///
-/// Errors: every fault that `check` finds.
+/// Errors: every fault that `check` finds; `schema_pending` for a spec that is sound but has a
+/// source whose columns are not known yet (see [`pending`]).
 pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
     let faults = check(spec, door);
     if !faults.is_empty() {
         return Err(Faults(faults));
+    }
+    if let Some(source) = pending(spec).first() {
+        let message = format!("job '{}' has no plan before the columns of source '{}' are known", spec.id, source.operator_id);
+        return Err(Fault::new("schema_pending", "", message).with_hint("they are taken from its first rows; or declare them").into());
     }
     let graph = Graph::of(spec).ok_or_else(|| missed(spec, "its graph"))?;
     let schemas = schemas(spec, &graph)?;

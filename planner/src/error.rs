@@ -1,6 +1,7 @@
 //! Faults of a job, and the classes that every error in Weir falls into.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What the receiver of an error should do next. Each door maps a class to SQLSTATE or HTTP.
@@ -55,6 +56,22 @@ impl Fault {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
+        self
+    }
+
+    /// The same fault at the place of its path, or of the nearest path around it; one that has a
+    /// place keeps it.
+    #[must_use]
+    pub fn located(mut self, places: &BTreeMap<String, Place>) -> Self {
+        let mut path = self.path.as_str();
+        let found = loop {
+            match places.get(path) {
+                Some(place) => break Some(*place),
+                None if path.is_empty() => break None,
+                None => path = path.rfind(['.', '[']).and_then(|end| path.get(..end)).unwrap_or_default(),
+            }
+        };
+        self.place = self.place.or(found);
         self
     }
 

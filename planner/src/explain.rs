@@ -3,6 +3,8 @@
 //! Both are functions of the plan alone; secrets never appear, since connectors are shown by name
 //! and by what they read or write.
 
+pub mod pending;
+
 use crate::connector::{GenerateKind, SinkOptions, SourceOptions};
 use crate::expr::Aggregate;
 use crate::plan::{BatchWork, Chain, JobPlan, PlanOperator, Routing, SinkWork, SourceWork, WindowWork, Work, key_group_range};

@@ -1,5 +1,7 @@
 //! Column types, schemas and the reserved column names.
 
+pub mod infer;
+
 use crate::time::TimeUnit;
 use serde::{Deserialize, Serialize};
 use std::fmt;

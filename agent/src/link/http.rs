@@ -4,10 +4,12 @@ use super::{Link, LinkError, ReadStream};
 use futures::StreamExt;
 use reqwest::{Body, Client, Response, Url};
 use std::time::Duration;
-use weir_planner::protocol::{AgentRequest, HubResponse};
+use weir_planner::protocol::{AgentRequest, Failure, HubResponse};
 
 /// Says why there is no answer to a read.
 const ERROR_HEADER: &str = "x-weir-error";
+/// Says whether asking again can help.
+const CLASS_HEADER: &str = "x-weir-class";
 /// A hub that takes longer to accept a connection is away.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Longest text of a refusal that is kept.
@@ -71,12 +73,15 @@ impl Link for HttpLink {
         response.json().await.map_err(|e| self.away(&e))
     }
 
-    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, String>) -> Result<(), LinkError> {
+    async fn answer(&self, session: &str, read: u64, body: Result<ReadStream, Failure>) -> Result<(), LinkError> {
         let request = self.client.post(self.url(&format!("/agent/v1/reads/{read}"))?).query(&[("session", session)]);
         let request = match body {
             // An `Err` breaks the request off, and the hub sees an incomplete body.
             Ok(stream) => request.body(Body::wrap_stream(stream.map(|chunk| chunk.map_err(std::io::Error::other)))),
-            Err(reason) => request.header(ERROR_HEADER, one_line(&reason)),
+            Err(failure) => {
+                let class = serde_json::to_value(failure.class).ok().and_then(|class| class.as_str().map(str::to_owned));
+                request.header(ERROR_HEADER, one_line(&failure.message)).header(CLASS_HEADER, class.unwrap_or_default())
+            }
         };
         let response = request.send().await.map_err(|e| self.away(&e))?;
         self.checked(response).await.map(|_| ())

@@ -130,10 +130,10 @@ impl Link for FakeHub {
         })
     }
 
-    async fn answer(&self, _session: &str, _read: u64, body: Result<ReadStream, String>) -> Result<(), LinkError> {
+    async fn answer(&self, _session: &str, _read: u64, body: Result<ReadStream, Failure>) -> Result<(), LinkError> {
         let whole = match body {
             Ok(stream) => stream.collect::<Vec<_>>().await.into_iter().collect::<Result<Vec<_>, _>>().map(|c| c.concat()),
-            Err(reason) => Err(reason),
+            Err(failure) => Err(failure.message),
         };
         self.answers.send(whole).unwrap();
         Ok(())

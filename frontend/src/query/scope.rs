@@ -135,7 +135,7 @@ impl Scope {
 
 /// Columns of a job's result table; `None` when the job writes into a sink.
 pub(crate) fn result_schema(job: &JobInfo) -> Option<&Schema> {
-    let operators = job.plan.chains.iter().flat_map(|chain| &chain.operators);
+    let operators = job.plan.iter().flat_map(|plan| &plan.chains).flat_map(|chain| &chain.operators);
     let of_result = |work: &Work| match work {
         Work::Sink(sink) => match sink.options {
             SinkOptions::Result(_) => true,

@@ -125,7 +125,7 @@ const JOB_OPERATORS: Columns = &[
 fn job_operators(scope: &Scope) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for job in &scope.jobs {
-        for chain in &job.plan.chains {
+        for chain in job.plan.iter().flat_map(|plan| &plan.chains) {
             for operator in &chain.operators {
                 rows.push(vec![
                     job.id.as_str().into(),
@@ -197,9 +197,11 @@ fn job_edges(scope: &Scope) -> Vec<Vec<Cell>> {
 
 /// How rows go from one operator to another: inside a chain always to the same subtask.
 fn routing(job: &JobInfo, from: &OperatorId, to: &OperatorId) -> (&'static str, Cell) {
-    let chain_of = |id: &OperatorId| job.plan.chains.iter().find(|chain| chain.operators.iter().any(|operator| &operator.id == id));
+    // Where a job has no plan yet nothing goes anywhere.
+    let Some(plan) = &job.plan else { return ("forward", Cell::Null) };
+    let chain_of = |id: &OperatorId| plan.chains.iter().find(|chain| chain.operators.iter().any(|operator| &operator.id == id));
     let (Some(from), Some(to)) = (chain_of(from), chain_of(to)) else { return ("forward", Cell::Null) };
-    match job.plan.edges.iter().find(|edge| edge.from == from.id && edge.to == to.id).map(|edge| &edge.routing) {
+    match plan.edges.iter().find(|edge| edge.from == from.id && edge.to == to.id).map(|edge| &edge.routing) {
         None | Some(Routing::Forward) => ("forward", Cell::Null),
         Some(Routing::Partitioned(keys)) => ("partitioned", keys.join(", ").into()),
         Some(Routing::RoundRobin) => ("round_robin", Cell::Null),
@@ -235,7 +237,7 @@ fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for job in &scope.jobs {
         let seen = job.observation.as_deref();
-        for task in job.plan.tasks() {
+        for task in job.plan.iter().flat_map(|plan| plan.tasks()) {
             let figures = seen.and_then(|seen| seen.tasks.iter().find(|figures| figures.task == task));
             let (state, error) = match seen.map(|seen| &seen.state) {
                 None => (word(&job.state), Cell::Null),

@@ -14,11 +14,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_hub::error::Error as HubError;
 use weir_hub::hub::{DesiredState, JobEvent, JobInfo, NewJob};
 use weir_planner::check::notices;
-use weir_planner::error::Fault;
+use weir_planner::error::{Fault, Place};
 use weir_planner::explain;
 use weir_planner::id::{Generation, JobId};
 use weir_planner::plan::JobPlan;
@@ -37,14 +38,14 @@ pub(super) struct Asked {
 
 /// `POST /jobs/validate`: the plan, notices and agents, and nothing stored.
 pub(super) async fn validate(State(engine): State<Engine>, headers: HeaderMap, body: Body) -> Answer {
-    let (spec, plan, _) = submitted(&engine, &headers, body).await?;
+    let Submitted { spec, plan, .. } = submitted(&engine, &headers, body).await?;
     let agents: Vec<Value> = engine.hub.agents().iter().map(super::agent::agent).collect();
     let answer = json!({
         "valid": true,
         "id": spec.id,
         "version": spec.version,
-        "tasks": plan.tasks().iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "plan": yaml::masked(&plan),
+        "tasks": plan.iter().flat_map(JobPlan::tasks).map(|task| task.to_string()).collect::<Vec<_>>(),
+        "plan": plan.as_ref().map_or_else(|| explain::pending::to_json(&spec), |plan| yaml::masked(plan)),
         "notices": notices(&spec),
         "agents": agents,
     });
@@ -59,7 +60,7 @@ pub(super) async fn create(
     body: Body,
 ) -> Answer {
     let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
-    let (spec, _, in_body) = submitted(&engine, &headers, body).await?;
+    let Submitted { spec, places, desired: in_body, .. } = submitted(&engine, &headers, body).await?;
     let desired = match (asked.desired_state.as_deref(), in_body) {
         (Some(_), Some(_)) => {
             let message = "desired_state is given in the query and in the body";
@@ -71,7 +72,7 @@ pub(super) async fn create(
     };
     let known = engine.hub.job(&spec.id).is_ok();
     let notices = notices(&spec);
-    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), stream: None, desired }).await?;
+    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), stream: None, desired, places }).await?;
     let mut answer = whole(&info);
     if let Value::Object(fields) = &mut answer {
         fields.insert("notices".to_owned(), json!(notices));
@@ -109,7 +110,7 @@ pub(super) async fn detail(State(engine): State<Engine>, Path(id): Path<String>)
         let events = engine.hub.events(Some(&info.id));
         let last = events.len().saturating_sub(20);
         fields.insert("events".to_owned(), events.iter().skip(last).map(event).collect());
-        fields.insert("planned_tasks".to_owned(), info.plan.tasks().iter().map(ToString::to_string).collect());
+        fields.insert("planned_tasks".to_owned(), info.plan.iter().flat_map(|plan| plan.tasks()).map(|task| task.to_string()).collect());
     }
     Ok(tagged(StatusCode::OK, &info, answer))
 }
@@ -131,11 +132,15 @@ pub(super) async fn plan(
     } else {
         "json"
     };
-    match asked.format.as_deref().unwrap_or(by_accept) {
-        "json" => Ok(Json(yaml::masked(&*info.plan)).into_response()),
-        "text" => Ok(explain::text(&info.plan).into_response()),
-        "dot" => Ok(([(header::CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], explain::dot(&info.plan)).into_response()),
-        other => {
+    let of_dot = |dot: String| ([(header::CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], dot).into_response();
+    match (asked.format.as_deref().unwrap_or(by_accept), info.plan.as_deref()) {
+        ("json", Some(plan)) => Ok(Json(yaml::masked(plan)).into_response()),
+        ("json", None) => Ok(Json(explain::pending::to_json(&info.spec)).into_response()),
+        ("text", Some(plan)) => Ok(explain::text(plan).into_response()),
+        ("text", None) => Ok(explain::pending::text(&info.spec).into_response()),
+        ("dot", Some(plan)) => Ok(of_dot(explain::dot(plan))),
+        ("dot", None) => Ok(of_dot(explain::pending::dot(&info.spec))),
+        (other, _) => {
             let message = format!("the format '{}' is not known", other.escape_debug());
             Err(Problem::new(StatusCode::BAD_REQUEST, "bad_query", message).with_hint("use json, text or dot"))
         }
@@ -151,7 +156,7 @@ pub(super) async fn events(State(engine): State<Engine>, Path(id): Path<String>)
 /// `GET /jobs/{id}/versions`: the current one, which is all that is kept before upgrades exist.
 pub(super) async fn versions(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
     let info = job(&engine, &id)?;
-    let version = json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": statement(&info), "spec": yaml::to_json(&info.spec) });
+    let version = json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": statement(&info), "spec": yaml::to_json(info.submitted.as_ref().unwrap_or(&info.spec)) });
     Ok(list_of(vec![version]).into_response())
 }
 
@@ -202,8 +207,18 @@ pub(super) async fn set_desired(State(engine): State<Engine>, Path(id): Path<Str
     Ok(tagged(StatusCode::ACCEPTED, &changed, summary(&changed)))
 }
 
+/// A job that came in.
+struct Submitted {
+    spec: JobSpec,
+    /// `None` while columns of a source are not known (JOB-6).
+    plan: Option<JobPlan>,
+    /// Where the fields stand in the text.
+    places: BTreeMap<String, Place>,
+    desired: Option<DesiredState>,
+}
+
 /// A job that came in: parsed, bound and compiled, or every fault that it has.
-async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<(JobSpec, JobPlan, Option<DesiredState>), Problem> {
+async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<Submitted, Problem> {
     let node = tree(headers, body).await?;
     let (mut document, desired) = unwrapped(&node)?;
     let mut faults = document.bind();
@@ -211,7 +226,7 @@ async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<(
         return Err(Problem::invalid(vec![Fault::new("not_a_job", "jobs", "the document has no job")]));
     };
     match engine.hub.validate(spec) {
-        Ok(plan) if faults.is_empty() => return Ok((spec.clone(), plan, desired)),
+        Ok(plan) if faults.is_empty() => return Ok(Submitted { spec: spec.clone(), plan, places: document.places(0), desired }),
         Ok(_) => {}
         Err(HubError::Invalid(found)) => faults.extend(found.0.into_iter().map(|fault| document.locate(0, fault))),
         Err(error) => return Err(error.into()),

@@ -115,6 +115,11 @@ impl From<HubError> for Problem {
             HubError::InUse { .. } => Problem::new(StatusCode::CONFLICT, "in_use", message),
             HubError::JobFailed { .. } => Problem::new(StatusCode::CONFLICT, "job_failed", message),
             HubError::Timeout(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message),
+            HubError::Refused(failure) => match failure.class {
+                Class::User => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "refused", message),
+                Class::Retry | Class::Fenced => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message),
+                Class::Corrupt | Class::Bug => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message),
+            },
             HubError::Unavailable(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message),
             HubError::Store { class, .. } => match class {
                 Class::Retry => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message),

@@ -9,6 +9,7 @@ use super::{Engine, Outcome, show};
 use crate::error::{Error, sqlstate};
 use crate::options;
 use serde_json::{Map as Fields, Value as Json};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_hub::error::Error as HubError;
 use weir_hub::hub::{DesiredState, JobInfo, JobState, NewJob, OnExists, WaitFor};
@@ -97,7 +98,7 @@ pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Pla
     let (lowered, desired) = lowered(engine, create, places)?;
     let mut notes = notices(&lowered.spec);
     let id = lowered.spec.id.clone();
-    let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired };
+    let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired, places: BTreeMap::new() };
     engine.hub.create_job(job).await.map_err(|error| of_create(error, create))?;
     if desired == DesiredState::Running {
         notes.push(first_look(engine, &id).await);
@@ -139,6 +140,8 @@ async fn first_look(engine: &Engine, id: &JobId) -> String {
 pub(super) fn planned(engine: &Engine, create: &CreateJob, places: &Places) -> Result<(Lowered, JobPlan), Error> {
     let (lowered, _) = lowered(engine, create, places)?;
     let plan = engine.hub.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
+    // Columns of the catalog's sources are known, or the query could not have been lowered.
+    let plan = plan.ok_or_else(|| Error::new(sqlstate::INTERNAL_ERROR, "the job has a source without columns").at(create.name.position))?;
     Ok((lowered, plan))
 }
 
@@ -252,6 +255,15 @@ pub(crate) fn of_hub(error: HubError, position: Option<usize>) -> Error {
                 .with_hint("SHOW JOBS tells how the job stands; TIMEOUT '5m' waits longer");
         }
         HubError::Unavailable(_) => return Error::new(sqlstate::CANNOT_CONNECT_NOW, message),
+        HubError::Refused(failure) => {
+            let state = match failure.class {
+                Class::User => sqlstate::INVALID_PARAMETER_VALUE,
+                Class::Retry | Class::Fenced => sqlstate::OBJECT_NOT_IN_STATE,
+                Class::Corrupt => sqlstate::DATA_CORRUPTED,
+                Class::Bug => sqlstate::INTERNAL_ERROR,
+            };
+            Error::new(state, message)
+        }
         HubError::Store { class, .. } => {
             return Error::new(
                 match class {

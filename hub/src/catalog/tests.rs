@@ -20,7 +20,7 @@ fn job_using(world: &mut World, id: &str, uses: &[&str]) -> Result<bool, Error> 
     let mut new = new_job(id, DesiredState::Stopped);
     new.uses = uses.iter().map(|&name| name.to_owned()).collect();
     let plan = plan(&new.spec);
-    world.create_job(new, plan, at(0))
+    world.create_job(new, Some(plan), at(0))
 }
 
 /// SQL-15: one namespace for sources, sinks and jobs, whichever comes first.

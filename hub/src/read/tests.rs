@@ -55,7 +55,7 @@ async fn an_answer_is_passed_on() {
 async fn a_broken_answer_is_an_error() {
     let (relay, clock) = (Arc::new(Relay::default()), Arc::new(ManualClock::new()));
     let (id, asking) = asked(&relay, &clock).await;
-    relay.answer(&agent("a"), id, Err("no such job here".to_owned())).await;
+    relay.answer(&agent("a"), id, Err(crate::tests::failure(weir_planner::error::Class::Retry, "no such job here"))).await;
     assert_eq!(asking.await.unwrap().err().unwrap().to_string(), "no such job here");
 
     let (id, asking) = asked(&relay, &clock).await;

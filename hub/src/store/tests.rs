@@ -25,7 +25,7 @@ fn full() -> World {
     let mut stopped = new_job("k", DesiredState::Stopped);
     stopped.uses = vec!["s".to_owned()];
     let plan = plan(&stopped.spec);
-    world.create_job(stopped, plan, at(1)).unwrap();
+    world.create_job(stopped, Some(plan), at(1)).unwrap();
     let mut seen = observation("j", 1, AttemptState::Running);
     seen.has_cut = true;
     world.report(&report("s", 1, vec![seen]), at(2));

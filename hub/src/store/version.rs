@@ -1,5 +1,5 @@
 //! Table `version`: (job id, version) → spec with its bound forms, plan and statement, as JSON.
-//! Never changed once written (JOB-1).
+//! Never changed once written (JOB-1), but that sampled columns and the plan come to it once (JOB-6).
 
 use super::{Fault, decode, encode, job_id};
 use crate::world::Version;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_planner::error::Place;
 use weir_planner::id::{JobId, JobVersion};
 use weir_planner::plan::JobPlan;
 use weir_planner::spec::JobSpec;
@@ -18,7 +19,11 @@ const TABLE: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("version
 #[derive(Serialize, Deserialize)]
 struct Row<'a> {
     spec: Cow<'a, JobSpec>,
-    plan: Cow<'a, JobPlan>,
+    #[serde(default)]
+    submitted: Option<Cow<'a, JobSpec>>,
+    plan: Option<Cow<'a, JobPlan>>,
+    #[serde(default)]
+    places: Cow<'a, BTreeMap<String, Place>>,
     sql: Option<Cow<'a, str>>,
     uses: Cow<'a, [String]>,
     /// Records from before streams were kept do not have it.
@@ -40,7 +45,9 @@ pub(super) fn all(transaction: &ReadTransaction) -> Result<BTreeMap<(JobId, JobV
         let row: Row<'static> = decode("version", &name, value.value())?;
         let record = Version {
             spec: Arc::new(row.spec.into_owned()),
-            plan: Arc::new(row.plan.into_owned()),
+            submitted: row.submitted.map(|spec| Arc::new(spec.into_owned())),
+            plan: row.plan.map(|plan| Arc::new(plan.into_owned())),
+            places: row.places.into_owned(),
             sql: row.sql.map(Cow::into_owned),
             uses: row.uses.into_owned(),
             stream: row.stream.map(Cow::into_owned),
@@ -53,7 +60,9 @@ pub(super) fn all(transaction: &ReadTransaction) -> Result<BTreeMap<(JobId, JobV
 pub(super) fn put(transaction: &WriteTransaction, job: &JobId, number: JobVersion, record: &Version) -> Result<(), Fault> {
     let row = Row {
         spec: Cow::Borrowed(record.spec.as_ref()),
-        plan: Cow::Borrowed(record.plan.as_ref()),
+        submitted: record.submitted.as_deref().map(Cow::Borrowed),
+        plan: record.plan.as_deref().map(Cow::Borrowed),
+        places: Cow::Borrowed(&record.places),
         sql: record.sql.as_deref().map(Cow::Borrowed),
         uses: Cow::Borrowed(&record.uses),
         stream: record.stream.as_deref().map(Cow::Borrowed),

@@ -7,7 +7,7 @@ use weir_planner::id::JobVersion;
 
 fn submit(world: &mut World, new: NewJob) -> Result<bool, Error> {
     let plan = plan(&new.spec);
-    world.create_job(new, plan, at(0))
+    world.create_job(new, Some(plan), at(0))
 }
 
 fn conflict(result: Result<bool, Error>) -> String {

@@ -1,9 +1,12 @@
 //! Columns through the graph: what each operator takes and gives.
 
+use super::graph::Graph;
 use crate::connector::{Format, GenerateKind, SourceOptions};
+use crate::error::Fault;
 use crate::expr::Expr;
+use crate::schema::infer::Inference;
 use crate::schema::{Column, ColumnType, META_TIMESTAMP, Schema};
-use crate::spec::{Map, OperatorKind, Source, SourceColumn, Window, WindowShape};
+use crate::spec::{JobSpec, Map, OperatorKind, Source, SourceColumn, Window, WindowShape};
 use crate::time::TimeUnit;
 use std::collections::BTreeSet;
 
@@ -11,16 +14,18 @@ use std::collections::BTreeSet;
 pub const WINDOW_TIME: ColumnType = ColumnType::Timestamp { unit: TimeUnit::Millisecond, zoned: false };
 
 /// The columns of a source as declared, or as its connector or format fixes them: Nexmark tables
-/// bring their own, a source without a format gives `value BYTEA` (JOB-6). Empty when they could
-/// only be known by connecting.
+/// bring their own, templates and messages hold their rows, a source without a format gives
+/// `value BYTEA` (JOB-6). Empty when they could only be known by connecting.
 pub fn of_source(source: &Source) -> Vec<SourceColumn> {
     if !source.schema.is_empty() {
         return source.schema.clone();
     }
-    let plain = |column: Column| SourceColumn { name: column.name, ty: column.ty, not_null: !column.nullable, timestamp_unit: None };
+    if let Some(columns) = held_rows(source) {
+        return columns.unwrap_or_default();
+    }
     match &source.config {
         SourceOptions::Generate(generate) => match (generate.kind, generate.table) {
-            (GenerateKind::Nexmark, Some(table)) => table.columns().into_iter().map(plain).collect(),
+            (GenerateKind::Nexmark, Some(table)) => table.columns().into_iter().map(declared).collect(),
             (GenerateKind::Nexmark, None) | (GenerateKind::Template, _) => Vec::new(),
         },
         SourceOptions::Values(_) => Vec::new(),
@@ -31,6 +36,64 @@ pub fn of_source(source: &Source) -> Vec<SourceColumn> {
             Some(Format::Json(_) | Format::Csv(_) | Format::Parquet(_)) => Vec::new(),
         },
     }
+}
+
+/// A column as it would be declared.
+pub fn declared(column: Column) -> SourceColumn {
+    SourceColumn { name: column.name, ty: column.ty, not_null: !column.nullable, timestamp_unit: None }
+}
+
+/// The columns of a source whose rows stand in its options, taken from them; `None` for all others.
+///
+/// Errors: rows that give no columns.
+pub fn held_rows(source: &Source) -> Option<Result<Vec<SourceColumn>, Fault>> {
+    let mut inference = Inference::default();
+    let mut reason = None;
+    match (&source.config, &source.codec) {
+        (SourceOptions::Generate(generate), _) if generate.kind == GenerateKind::Template => {
+            // One that is missing or no object has its own fault.
+            let context = generate.context.as_ref()?;
+            inference.json(context.replace("{{counter}}", "0").as_bytes()).ok()?;
+        }
+        (SourceOptions::Memory(memory), Some(Format::Json(_))) if !memory.messages.is_empty() => {
+            for message in &memory.messages {
+                if let Err(why) = inference.json(message.as_bytes()) {
+                    reason.get_or_insert(why);
+                }
+            }
+        }
+        _ => return None,
+    }
+    Some(match (inference.records(), reason) {
+        (0, Some(reason)) => Err(Fault::new("bad_message", "", reason)),
+        (_, _) => inference.columns().map(|columns| columns.into_iter().map(declared).collect()),
+    })
+}
+
+/// Whether a source's columns are taken from its first rows, when a job first starts (JOB-6).
+pub fn is_pending(source: &Source) -> bool {
+    let sampled = match &source.config {
+        SourceOptions::File(_) | SourceOptions::Kafka(_) => true,
+        SourceOptions::Generate(_) | SourceOptions::Values(_) | SourceOptions::Memory(_) | SourceOptions::Http(_) => false,
+    };
+    let formed = match &source.codec {
+        Some(Format::Json(_) | Format::Csv(_) | Format::Parquet(_)) => true,
+        Some(Format::Raw(_)) | None => false,
+    };
+    source.schema.is_empty() && sampled && formed
+}
+
+/// The sources of a spec whose columns are not known yet. A spec with any has no plan.
+pub fn pending(spec: &JobSpec) -> Vec<&Source> {
+    spec.sources.iter().filter(|source| is_pending(source)).collect()
+}
+
+/// For each operator, whether what it gets depends on columns that are not known yet.
+pub fn unchecked(spec: &JobSpec) -> Vec<bool> {
+    let unknown: BTreeSet<_> = pending(spec).into_iter().map(|source| &source.operator_id).collect();
+    let Some(graph) = Graph::of(spec).filter(|_| !unknown.is_empty()) else { return vec![false; spec.operators.len()] };
+    let behind = |sources: &BTreeSet<usize>| sources.iter().any(|&at| spec.operators.get(at).is_some_and(|o| unknown.contains(&o.id)));
+    graph.sources_upstream(spec).iter().map(behind).collect()
 }
 
 /// The same as a schema.

@@ -8,7 +8,9 @@ use crate::spec::{Expression, JobSpec, Map, OperatorKind, Trigger, Window, Windo
 
 /// Rules that need no schema.
 pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    let unchecked = super::columns::unchecked(spec);
     for (i, operator) in spec.operators.iter().enumerate() {
+        let before = faults.len();
         let (id, path) = (operator.id.as_str(), format!("operators[{i}].config"));
         match &operator.kind {
             OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => {}
@@ -21,6 +23,11 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
                 let hint = "window and union work today; run the two sides as jobs of their own until joins are there";
                 faults.push(not_available(format!("operators[{i}].kind"), &format!("the join '{id}'"), hint));
             }
+        }
+        if unchecked.get(i) == Some(&true) {
+            // Bound when the columns are known, before the job runs (JOB-6).
+            let found = faults.split_off(before);
+            faults.extend(found.into_iter().filter(|fault| fault.code != "unbound"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rules on sources: connector options, codec, columns, event time.
 
-use super::columns::of_source;
+use super::columns::{held_rows, is_pending, of_source};
 use super::{declared_names, duration, not_available, out_of_range};
 use crate::connector::{Format, Generate, GenerateKind, KafkaSource, ScanStart, SourceOptions};
 use crate::error::Fault;
@@ -274,13 +274,24 @@ fn codec(source: &Source, path: &str, faults: &mut Vec<Fault>) {
 }
 
 fn columns(source: &Source, path: &str, faults: &mut Vec<Fault>) {
-    let (id, who) = (&source.operator_id, format!("source '{}'", source.operator_id));
-    let known = of_source(source);
-    let nexmark_without_table =
-        matches!(&source.config, SourceOptions::Generate(g) if g.kind == GenerateKind::Nexmark && g.table.is_none());
-    if known.is_empty() && !nexmark_without_table {
-        let what = format!("source '{id}' without declared columns (sampling its schema)");
-        faults.push(not_available(format!("{path}.schema"), &what, "declare the columns: schema: [{name: id, type: BIGINT}, …]"));
+    let who = format!("source '{}'", source.operator_id);
+    match held_rows(source).filter(|_| source.schema.is_empty()) {
+        Some(Ok(_)) => return,
+        Some(Err(fault)) => {
+            let message = format!("{who}: {}", fault.message);
+            faults.push(Fault { path: format!("{path}.schema"), message, ..fault });
+            return;
+        }
+        None => {}
+    }
+    // A generator without its template or table has its own fault.
+    let told = matches!(&source.config, SourceOptions::Generate(_));
+    if of_source(source).is_empty() && !told && !is_pending(source) {
+        let message = format!("{who} of type {} declares no columns, and they cannot be taken from its rows", source.config.name());
+        faults.push(
+            Fault::new("no_columns", format!("{path}.schema"), message)
+                .with_hint("declare the columns: schema: [{name: id, type: BIGINT}, …]"),
+        );
         return;
     }
     declared_names(

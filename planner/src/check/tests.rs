@@ -170,7 +170,6 @@ fn what_is_not_available_is_refused() {
     refused("/sinks/1/codec", json!({"type": "csv"}), "sinks[1].codec");
     gives(&[("/sinks/0/delivery", json!("exactly_once"))], &[]);
     gives(&[("/sources/0/durability", json!({"enabled": false}))], &[]);
-    gives(&[("/sources/0/schema", json!([]))], &[("not_available", "sources[0].schema")]);
 }
 
 /// JOB-4: the graph.

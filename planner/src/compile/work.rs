@@ -1,6 +1,7 @@
 //! What each operator of a plan does.
 
-use super::{of_source, source_of};
+use super::source_of;
+use crate::check::columns::of_source;
 use crate::connector::{DecodeColumn, Format, GenerateKind, Json, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Typed};
 use crate::plan::{BatchWork, MapWork, SinkWork, SourceWork, TimeWork, WindowWork, Work};

@@ -85,7 +85,7 @@ impl Trial {
             3 => {
                 let new = crate::tests::new_job(id, DesiredState::Running);
                 let plan = crate::tests::plan(&new.spec);
-                if let Ok(true) = self.world.create_job(new, plan, self.now()) {
+                if let Ok(true) = self.world.create_job(new, Some(plan), self.now()) {
                     self.born.insert(job(id), self.world.jobs[&job(id)].intent.attempt);
                 }
             }
