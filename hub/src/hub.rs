@@ -23,7 +23,7 @@ use weir_planner::error::{Class, Place};
 use weir_planner::id::{AgentId, Attempt, Generation, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest, Refusal};
-use weir_planner::spec::{Horizon, JobSpec, Sink, Source};
+use weir_planner::spec::{JobSpec, Sink, Source};
 
 /// How a hub is opened.
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, Generation};
 use weir_planner::protocol::{
-    Action, AgentRequest, AttemptState, Command, CommandDone, HubResponse, JobObservation, ReadRequest, ReadTarget, Refusal, Register,
-    Registered, Report, Restore, Start,
+    Action, AgentRequest, AttemptState, Command, CommandDone, Failure, HubResponse, JobObservation, ReadRequest, ReadTarget, Refusal,
+    Register, Registered, Report, Restore, Start,
 };
 
 /// A hub of one agent. Every queue is bounded and read by the test.

@@ -24,8 +24,17 @@ fn kinds_become_types_in_order_of_appearance() {
         r#"{"huge": 9223372036854775808, "e": 1e3}"#,
     ];
     let expected = pairs(&[
-        ("z", "BOOLEAN"), ("n", "BIGINT"), ("t", "TEXT"), ("gone", "TEXT"), ("o", "TEXT"), ("late", "BIGINT"), ("a", "TEXT"),
-        ("big", "BIGINT"), ("f", "DOUBLE PRECISION"), ("huge", "DOUBLE PRECISION"), ("e", "DOUBLE PRECISION"),
+        ("z", "BOOLEAN"),
+        ("n", "BIGINT"),
+        ("t", "TEXT"),
+        ("gone", "TEXT"),
+        ("o", "TEXT"),
+        ("late", "BIGINT"),
+        ("a", "TEXT"),
+        ("big", "BIGINT"),
+        ("f", "DOUBLE PRECISION"),
+        ("huge", "DOUBLE PRECISION"),
+        ("e", "DOUBLE PRECISION"),
     ]);
     assert_eq!(of(&records).unwrap(), expected);
 }
