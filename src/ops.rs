@@ -92,6 +92,8 @@ fn registry(hub: &Hub) -> Registry {
     let rows_out = Family::<TaskLabels, Counter>::default();
     let rows_late = Family::<TaskLabels, Counter>::default();
     let rows_evicted = Family::<TaskLabels, Counter>::default();
+    let rows_error = Family::<TaskLabels, Counter>::default();
+    let rows_routed = Family::<TaskLabels, Counter>::default();
     let state_rows = Family::<TaskLabels, Gauge>::default();
     let state_bytes = Family::<TaskLabels, Gauge>::default();
     let watermark = Family::<TaskLabels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
@@ -106,6 +108,8 @@ fn registry(hub: &Hub) -> Registry {
             rows_out.get_or_create(&labels).inc_by(task.rows_out);
             rows_late.get_or_create(&labels).inc_by(task.rows_late);
             rows_evicted.get_or_create(&labels).inc_by(task.rows_evicted);
+            rows_error.get_or_create(&labels).inc_by(task.rows_error);
+            rows_routed.get_or_create(&labels).inc_by(task.rows_routed);
             state_rows.get_or_create(&labels).set(i64::try_from(task.state_rows).unwrap_or(i64::MAX));
             state_bytes.get_or_create(&labels).set(i64::try_from(task.state_bytes).unwrap_or(i64::MAX));
             if let Some(ms) = task.watermark_ms.filter(|ms| *ms != i64::MAX) {
@@ -125,6 +129,8 @@ fn registry(hub: &Hub) -> Registry {
     registry.register("task_rows_out", "Rows that a task gave out, since its attempt began", rows_out);
     registry.register("task_rows_late", "Rows late for all their windows", rows_late);
     registry.register("task_entries_evicted", "Window entries evicted at the bound", rows_evicted);
+    registry.register("task_rows_error", "Rows whose expressions could not be computed", rows_error);
+    registry.register("task_rows_routed", "Rows handed to an error sink or a late route", rows_routed);
     registry.register("task_state_entries", "Live state entries", state_rows);
     registry.register("task_state_bytes", "Live state bytes", state_bytes);
     registry.register("task_watermark_seconds", "Watermark that a task last forwarded, seconds since 1970", watermark);

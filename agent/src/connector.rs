@@ -86,9 +86,6 @@ pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, o
 ///
 /// Errors: `User`, naming the option or column.
 pub fn check_source(work: &SourceWork, output: &Schema) -> Result<(), Error> {
-    if work.on_error == ErrorPolicy::Route {
-        return Err(Error::new(Class::User, "on_error = 'route' of a source is not available yet; use 'fail' or 'skip'"));
-    }
     let picked = format::pick(&work.columns, &work.used)?;
     let planned = output.0.iter().map(|column| (&column.name, column.ty));
     if !picked.iter().map(|column| (&column.column.name, column.column.ty)).eq(planned) {

@@ -12,11 +12,14 @@ use cell::Cells;
 use std::sync::Arc;
 use weir_kernel::error::Error;
 use weir_kernel::io::BadRecord;
+use weir_kernel::side::RAW_BYTES_MAX;
 use weir_planner::connector::{DecodeColumn, Format};
 use weir_planner::error::Class;
+use weir_planner::plan::SourceWork;
+use weir_planner::spec::ErrorPolicy;
 
-/// Bytes of a bad record that are kept for people (CON-5).
-pub const RAW_BYTES_MAX: usize = 1024;
+/// Bytes of a bad record that are kept for people, unless it is routed (CON-5).
+pub const RAW_BYTES_SHOWN: usize = 1024;
 
 /// Records to columns. One decoder for all sources (C30): the same bytes give the same rows
 /// whether they came from a file or a broker.
@@ -36,6 +39,9 @@ pub trait Decoder: Send {
 
     /// Adds a record that the source itself found bad.
     fn refuse(&mut self, reason: &str, at: u64, record: &[u8]);
+
+    /// Keeps so many bytes of a bad record, [`RAW_BYTES_SHOWN`] when never told.
+    fn keep_raw(&mut self, bytes_max: usize);
 
     /// Records pushed since the last `finish`, bad ones included.
     fn pending(&self) -> usize;
@@ -60,14 +66,14 @@ pub struct Bad {
     pub at: u64,
     /// Names field and type where it can; never holds the value (C42).
     pub reason: String,
-    /// The first KiB.
+    /// As much of the record as is kept.
     pub raw: Vec<u8>,
 }
 
 impl Bad {
-    /// Keeps the head of the record.
-    pub fn new(at: u64, reason: impl Into<String>, record: &[u8]) -> Self {
-        Bad { at, reason: reason.into(), raw: record.iter().take(RAW_BYTES_MAX).copied().collect() }
+    /// Keeps the first `bytes_max` bytes of the record.
+    pub fn new(at: u64, reason: impl Into<String>, record: &[u8], bytes_max: usize) -> Self {
+        Bad { at, reason: reason.into(), raw: record.get(..bytes_max).unwrap_or(record).to_vec() }
     }
 
     /// As the kernel counts it; `label` says what `at` is, such as `offset`.
@@ -91,6 +97,23 @@ pub fn decoder(format: Option<&Format>, columns: &[DecodeColumn], used: &[String
             return Err(Error::new(Class::User, message));
         }
     })
+}
+
+/// The decoder of a source. A record that is routed is kept whole, as far as error rows carry it.
+///
+/// Errors: as [`decoder`].
+pub fn decoder_of(work: &SourceWork) -> Result<Box<dyn Decoder>, Error> {
+    let mut decoder = decoder(work.format.as_ref(), &work.columns, &work.used)?;
+    decoder.keep_raw(raw_bytes(work.on_error));
+    Ok(decoder)
+}
+
+/// Bytes of a bad record that are kept under a policy.
+pub fn raw_bytes(on_error: ErrorPolicy) -> usize {
+    match on_error {
+        ErrorPolicy::Fail | ErrorPolicy::Skip => RAW_BYTES_SHOWN,
+        ErrorPolicy::Route => RAW_BYTES_MAX,
+    }
 }
 
 /// A format's name as in `WITH (format = …)`.
@@ -118,6 +141,7 @@ pub(crate) struct Filling {
     schema: arrow::datatypes::SchemaRef,
     rows: usize,
     bad: Vec<Bad>,
+    raw_bytes: usize,
 }
 
 impl Filling {
@@ -125,7 +149,11 @@ impl Filling {
         let picked = pick(columns, used)?;
         let cells = picked.iter().map(|column| Cells::new(column)).collect::<Result<Vec<_>, Error>>()?;
         let schema = weir_planner::schema::Schema(picked.iter().map(|column| column.column.clone()).collect());
-        Ok(Filling { cells, schema: Arc::new(schema.to_arrow()), rows: 0, bad: Vec::new() })
+        Ok(Filling { cells, schema: Arc::new(schema.to_arrow()), rows: 0, bad: Vec::new(), raw_bytes: RAW_BYTES_SHOWN })
+    }
+
+    pub fn keep_raw(&mut self, bytes_max: usize) {
+        self.raw_bytes = bytes_max;
     }
 
     pub fn rows(&self) -> usize {
@@ -159,7 +187,7 @@ impl Filling {
         for cells in &mut self.cells {
             cells.truncate(self.rows);
         }
-        self.bad.push(Bad::new(at, reason, record));
+        self.bad.push(Bad::new(at, reason, record, self.raw_bytes));
     }
 
     pub fn finish(&mut self) -> Result<Decoded, Error> {

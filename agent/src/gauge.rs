@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-use weir_kernel::metric::ChainMetrics;
+use weir_kernel::metric::{ChainMetrics, TaskMetrics};
 use weir_planner::protocol::{Load, SplitObservation, TaskObservation};
 
 /// Shares of time are taken over at least so long, whoever asks how often.
 const WINDOW_NS: u64 = 200_000_000;
+
+/// What a bound of live keys costs.
+const EVICTED: &str = "rows of evicted windows were lost at the bound of live keys";
 
 /// Counters of one attempt, with what they were at the last look.
 #[derive(Default)]
@@ -26,6 +29,7 @@ struct Looked {
     invalid: u64,
     late: u64,
     evicted: u64,
+    failed: u64,
 }
 
 /// Rows that did not make it, since the last look.
@@ -51,36 +55,54 @@ impl Looked {
     }
 
     fn losses(&mut self) -> Vec<Loss> {
-        let (mut skipped, mut invalid, mut late) = (0, 0, 0);
+        let (mut skipped, mut invalid, mut late, mut failed) = (0, 0, 0, 0);
         let mut example = None;
+        // What is routed is not lost.
+        let head = self.metrics.tasks.first();
+        let (errors_routed, late_routed) = head.map_or((false, false), |head| (head.routes_error, head.routes_late));
         for split in self.metrics.splits.read().iter() {
-            skipped += split.rows_error.load(Relaxed);
-            example = example.or_else(|| split.bad.lock().take());
-            invalid += split.rows_invalid.load(Relaxed);
-            late += split.rows_late.load(Relaxed);
+            if !errors_routed {
+                skipped += split.rows_error.load(Relaxed);
+                example = example.or_else(|| split.bad.lock().take());
+            }
+            if !late_routed {
+                invalid += split.rows_invalid.load(Relaxed);
+                late += split.rows_late.load(Relaxed);
+            }
         }
-        late += self.metrics.tasks.iter().map(|t| t.rows_late.load(Relaxed)).sum::<u64>();
+        let losing = |task: &&TaskMetrics| !task.routes_late;
+        late += self.metrics.tasks.iter().filter(losing).map(|t| t.rows_late.load(Relaxed)).sum::<u64>();
         let evicted = self.metrics.tasks.iter().map(|t| t.rows_evicted.load(Relaxed)).sum::<u64>();
         let evicting = self.metrics.tasks.iter().position(|t| t.rows_evicted.load(Relaxed) > 0).unwrap_or(0);
-        let judging = self.metrics.tasks.iter().position(|t| t.rows_late.load(Relaxed) > 0).unwrap_or(0);
+        let judging = self.metrics.tasks.iter().position(|t| t.rows_late.load(Relaxed) > 0 && !t.routes_late).unwrap_or(0);
+        let (mut failing, mut reason) = (0, None);
+        for (at, task) in self.metrics.tasks.iter().enumerate().filter(|(_, task)| !task.routes_error) {
+            failed += task.rows_error.load(Relaxed);
+            if let Some(bad) = task.bad.lock().take() {
+                (failing, reason) = (at, Some(bad));
+            }
+        }
         let grown = |before: &mut u64, now: u64| {
             let by = now.saturating_sub(*before);
             *before = now;
             by
         };
+        let such_as = |example: Option<String>| example.map(|example| format!(", such as {example}")).unwrap_or_default();
         let all = [
-            ("rows_skipped", 0, grown(&mut self.skipped, skipped), "records could not be decoded and were skipped"),
-            ("rows_invalid", 0, grown(&mut self.invalid, invalid), "rows have no event time and were dropped"),
-            ("rows_late", judging, grown(&mut self.late, late), "rows came too late and were dropped"),
-            ("rows_evicted", evicting, grown(&mut self.evicted, evicted), "rows of evicted windows were lost at the bound of live keys"),
+            ("rows_skipped", 0, grown(&mut self.skipped, skipped), "records could not be decoded and were skipped", such_as(example)),
+            ("rows_invalid", 0, grown(&mut self.invalid, invalid), "rows have no event time and were dropped", String::new()),
+            ("rows_late", judging, grown(&mut self.late, late), "rows came too late and were dropped", String::new()),
+            ("rows_evicted", evicting, grown(&mut self.evicted, evicted), EVICTED, String::new()),
+            ("rows_failed", failing, grown(&mut self.failed, failed), "rows could not be computed and were skipped", such_as(reason)),
         ];
-        let some = all.into_iter().filter(|(_, _, count, _)| *count > 0);
-        let mut losses = Vec::new();
-        for (kind, at, count, what) in some {
-            let such_as = example.take_if(|_| kind == "rows_skipped").map(|example| format!(", such as {example}")).unwrap_or_default();
-            losses.push(Loss { kind, operator: self.operator(at), count, message: format!("{count} {what}{such_as}") });
-        }
-        losses
+        let some = all.into_iter().filter(|(_, _, count, _, _)| *count > 0);
+        let loss = |(kind, at, count, what, example): (&'static str, usize, u64, &str, String)| Loss {
+            kind,
+            operator: self.operator(at),
+            count,
+            message: format!("{count} {what}{example}"),
+        };
+        some.map(loss).collect()
     }
 
     fn share(&mut self, elapsed_ns: u64) {
@@ -105,6 +127,7 @@ impl Gauge {
             invalid: 0,
             late: 0,
             evicted: 0,
+            failed: 0,
         };
         Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0 }
     }
@@ -142,6 +165,8 @@ fn tasks(looked: &Looked) -> Vec<TaskObservation> {
         backpressured_pct: looked.blocked_pct,
         rows_late: task.rows_late.load(Relaxed),
         rows_evicted: task.rows_evicted.load(Relaxed),
+        rows_error: task.rows_error.load(Relaxed),
+        rows_routed: task.rows_routed.load(Relaxed),
         state_rows: task.state_rows.load(Relaxed),
         state_bytes: task.state_bytes.load(Relaxed),
     };

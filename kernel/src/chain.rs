@@ -2,6 +2,7 @@
 
 mod inputs;
 mod lane;
+mod report;
 mod source;
 mod tail;
 
@@ -13,13 +14,13 @@ use crate::operator::{Context, Operator};
 use crate::side::{Side, Sides};
 pub(crate) use inputs::{Input, Inputs};
 pub(crate) use lane::Lane;
+pub use report::{ChainReport, Control};
 pub use source::OPEN_EPOCH_BYTES_MAX;
 pub(crate) use source::SourceHead;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 pub(crate) use tail::Tail;
-use weir_planner::connector::SplitPosition;
 use weir_planner::id::{ChainId, EpochId, TaskId};
 
 /// Controls that a chain holds at most; the coordinator has one round open at a time.
@@ -30,50 +31,6 @@ const ENVELOPES_A_STEP: usize = 8;
 const RETRY_NS: u64 = 1_000_000;
 /// How soon an open flush is looked at again without a wake-up.
 const FLUSH_RETRY_NS: u64 = 20_000_000;
-
-/// What the region coordinator tells a chain. Sent over a bounded channel, looked at before each batch.
-#[derive(Clone, Debug)]
-pub enum Control {
-    /// Source chains only: put this barrier after the current batch.
-    Barrier(EpochId),
-    /// The epoch is decided: pass it to source (with its positions) and sinks.
-    Decided {
-        /// Which.
-        epoch: EpochId,
-        /// Positions of this chain's source in it.
-        positions: Vec<SplitPosition>,
-    },
-    /// Source chains only: take no more input (no end of stream); barriers are still answered.
-    Drain,
-}
-
-/// What a chain tells the region coordinator.
-#[derive(Debug)]
-pub enum ChainReport {
-    /// The barrier passed; state is frozen and handed over, the chain goes on.
-    Cut {
-        /// Chain.
-        chain: ChainId,
-        /// Subtask.
-        subtask: u32,
-        /// Epoch.
-        epoch: EpochId,
-        /// Frozen parts.
-        cut: ChainCut,
-    },
-    /// Every sink of the chain has flushed what came before the barrier. Sent after `Cut`, by
-    /// every chain (at once by one without sinks).
-    Flushed {
-        /// Chain.
-        chain: ChainId,
-        /// Subtask.
-        subtask: u32,
-        /// Epoch.
-        epoch: EpochId,
-        /// Handle of each sink task.
-        sinks: Vec<(TaskId, SinkHandle)>,
-    },
-}
 
 /// What a step did.
 #[derive(Debug)]

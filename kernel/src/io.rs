@@ -51,7 +51,7 @@ pub struct SourceBatch {
     pub split: usize,
     /// Columns as planned (`SourceWork::used`). May be empty of rows (all records were bad).
     pub rows: RecordBatch,
-    /// Records of this batch that were skipped as bad by `on_error: skip`; already left out of `rows`.
+    /// Records of this batch that were bad, under `on_error: skip` or `route`; already left out of `rows`.
     pub bad: Vec<BadRecord>,
     /// Undecoded bytes that the rows came from.
     pub bytes: usize,
@@ -66,7 +66,8 @@ pub struct BadRecord {
     pub position: String,
     /// Names field and type where it can.
     pub reason: String,
-    /// The first KiB of the record.
+    /// The record: its first KiB for people where it is skipped, up to [`crate::side::RAW_BYTES_MAX`]
+    /// bytes of it where it is routed.
     pub raw: Vec<u8>,
 }
 

@@ -14,6 +14,7 @@ use crate::route::Output;
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::Schema as ArrowSchema;
 pub(crate) use rows::ErrorRow;
+pub use rows::{RAW_BYTES_MAX, json as row_texts};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_planner::error::Class;

@@ -288,8 +288,14 @@ pub struct TaskObservation {
     pub idle_pct: f64,
     /// Share of time held back by a full edge or sink.
     pub backpressured_pct: f64,
-    /// Rows dropped as late for all their windows.
+    /// Rows late for all their windows, dropped or routed.
     pub rows_late: u64,
+    /// Rows whose expressions could not be computed, skipped or routed.
+    #[serde(default)]
+    pub rows_error: u64,
+    /// Rows handed to an error sink or a late route.
+    #[serde(default)]
+    pub rows_routed: u64,
     /// Windows' entries evicted at the bound.
     pub rows_evicted: u64,
     /// Live state entries.

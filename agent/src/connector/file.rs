@@ -5,7 +5,7 @@ pub mod lines;
 pub mod sink;
 
 use super::{Opening, Reading, at};
-use crate::format::{Decoded, decoder, parquet::ParquetFile};
+use crate::format::{Decoded, decoder, parquet::ParquetFile, raw_bytes};
 use lines::{Framing, LineFile};
 use std::collections::VecDeque;
 use weir_kernel::error::Error;
@@ -80,12 +80,17 @@ impl FileSource {
         }
         let path = &file.split.name;
         let open_lines = |framing, header, offset, line| -> Result<Reader, Error> {
-            let decoder = decoder(self.format.as_ref(), &self.columns, &self.used)?;
+            let mut decoder = decoder(self.format.as_ref(), &self.columns, &self.used)?;
+            decoder.keep_raw(raw_bytes(self.reading.on_error));
             Ok(Reader::Lines(LineFile::open(path, decoder, framing, header, offset, line)?))
         };
         let reader = match (&self.format, &file.position) {
             (Some(Format::Parquet(_)), Position::Row(row)) => {
-                ParquetFile::open(path, &self.columns, &self.used, *row, PARQUET_ROWS).map(Reader::Parquet)
+                let mut file = ParquetFile::open(path, &self.columns, &self.used, *row, PARQUET_ROWS);
+                if let Ok(file) = &mut file {
+                    file.keep_raw(raw_bytes(self.reading.on_error));
+                }
+                file.map(Reader::Parquet)
             }
             (Some(Format::Csv(csv)), Position::Byte { offset, line }) => {
                 let delimiter = u8::try_from(csv.delimiter).unwrap_or(b',');

@@ -7,7 +7,7 @@ pub mod nexmark;
 
 use super::memory::SPLIT;
 use super::{Opening, Reading, at, resume_row};
-use crate::format::{Decoder, decoder};
+use crate::format::{Decoder, decoder, raw_bytes};
 use nexmark::Nexmark;
 use std::sync::Arc;
 use weir_kernel::error::Error;
@@ -77,9 +77,11 @@ fn maker(options: &Generate, work: &SourceWork, next: u64, now_ns: u64) -> Resul
             if options.batch_size == 0 {
                 return wrong("generate: batch_size must be at least 1");
             }
+            let mut decoder = decoder(Some(&Format::Json(Json {})), &work.columns, &work.used)?;
+            decoder.keep_raw(raw_bytes(work.on_error));
             Ok(Maker::Template(Box::new(Template {
                 pieces: context.split(COUNTER).map(|piece| piece.as_bytes().to_vec()).collect(),
-                decoder: decoder(Some(&Format::Json(Json {})), &work.columns, &work.used)?,
+                decoder,
                 record: Vec::new(),
                 interval_ns: options.interval_ms.saturating_mul(1_000_000),
                 batch_size: options.batch_size,

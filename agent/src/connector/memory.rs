@@ -27,7 +27,7 @@ pub struct ListSource {
 ///
 /// Errors: as [`crate::format::decoder`].
 pub fn open(options: &Memory, work: &SourceWork, positions: &[SplitPosition], opening: &Opening) -> Result<ListSource, Error> {
-    let decoder = crate::format::decoder(work.format.as_ref(), &work.columns, &work.used)?;
+    let decoder = crate::format::decoder_of(work)?;
     let records = options.messages.iter().map(|message| message.clone().into_bytes()).collect();
     ListSource::open(records, decoder, Reading::new(work, opening), positions, opening)
 }

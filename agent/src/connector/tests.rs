@@ -50,8 +50,26 @@ fn a_poison_record_follows_the_policy() {
     assert_eq!(error.class, Class::User);
     let expected = "source 'it' of job 'probe', split '0', row 2: field 'a': the value is not of type BIGINT; on_error = 'skip' would leave such records out";
     assert_eq!(error.message, expected);
-    let route = refused(&work(options, None, &[("a", "BIGINT")], ErrorPolicy::Route), &[], dir.path());
-    assert!(route.message.contains("not available yet"));
+}
+
+/// CON-5: a record that is routed is kept whole up to a MiB, one that is skipped up to a KiB.
+#[test]
+fn routed_records_are_kept_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(5_000));
+    let endless = format!(r#"{{"a":"{}"}}"#, "y".repeat(2 << 20));
+    let messages = vec![r#"{"a":1}"#.to_owned(), long.clone(), endless.clone(), r#"{"a":3}"#.to_owned()];
+    let rows = values(serde_json::json!([[1], [long.clone()]]));
+    for (policy, kept) in [(ErrorPolicy::Skip, 1024), (ErrorPolicy::Route, 1 << 20)] {
+        let options = SourceOptions::Memory(Memory { messages: messages.clone() });
+        let given = stops_anywhere(&work(options, None, &[("a", "BIGINT")], policy), dir.path());
+        assert_eq!(given.all(), [r#"{"a":1}"#, r#"{"a":3}"#]);
+        let raw: Vec<&[u8]> = given.bad.iter().map(|bad| bad.raw.as_slice()).collect();
+        assert_eq!(raw, [&long.as_bytes()[..long.len().min(kept)], &endless.as_bytes()[..kept]]);
+        let given = stops_anywhere(&work(rows.clone(), None, &[("a", "BIGINT")], policy), dir.path());
+        assert_eq!(given.bad.len(), 1);
+        assert_eq!(given.bad[0].raw.len() > 5_000, policy == ErrorPolicy::Route);
+    }
 }
 
 /// KER-5, CON-1: what is wrong shows before anything is opened.

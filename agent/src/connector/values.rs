@@ -23,6 +23,7 @@ pub fn open(options: &Values, work: &SourceWork, positions: &[SplitPosition], op
         let object: serde_json::Map<_, _> = names.zip(cells.iter().cloned()).collect();
         records.push(serde_json::Value::Object(object).to_string().into_bytes());
     }
-    let decoder = crate::format::decoder(None, &work.columns, &work.used)?;
+    let mut decoder = crate::format::decoder(None, &work.columns, &work.used)?;
+    decoder.keep_raw(crate::format::raw_bytes(work.on_error));
     ListSource::open(records, decoder, reading, positions, opening)
 }

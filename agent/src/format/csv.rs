@@ -144,6 +144,10 @@ impl Decoder for CsvDecoder {
         self.filling.refuse(reason, at, record);
     }
 
+    fn keep_raw(&mut self, bytes_max: usize) {
+        self.filling.keep_raw(bytes_max);
+    }
+
     fn pending(&self) -> usize {
         self.filling.pending()
     }

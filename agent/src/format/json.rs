@@ -168,6 +168,10 @@ impl Decoder for JsonDecoder {
         self.filling.refuse(reason, at, record);
     }
 
+    fn keep_raw(&mut self, bytes_max: usize) {
+        self.filling.keep_raw(bytes_max);
+    }
+
     fn pending(&self) -> usize {
         self.filling.pending()
     }

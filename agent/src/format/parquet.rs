@@ -1,16 +1,17 @@
 //! Parquet files to batches: only the used columns are read; they are cast to the declared types,
 //! and a row whose value does not fit is a bad record, not the end of its batch.
 
-use super::{Bad, Decoded, pick};
+use super::{Bad, Decoded, RAW_BYTES_SHOWN, pick};
 use crate::format::value;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions};
-use arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
+use arrow::compute::{CastOptions, cast_with_options, filter_record_batch, not};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use std::fs::File;
 use std::sync::Arc;
 use weir_kernel::error::Error;
+use weir_kernel::side::row_texts;
 use weir_planner::connector::DecodeColumn;
 use weir_planner::error::Class;
 use weir_planner::schema::{ColumnType, Schema};
@@ -28,6 +29,8 @@ pub struct ParquetFile {
     rows: u64,
     /// Next row to give.
     next: u64,
+    /// Bytes kept of a bad row.
+    raw_bytes: usize,
 }
 
 impl ParquetFile {
@@ -67,7 +70,12 @@ impl ParquetFile {
             .build()
             .map_err(|e| Error::because(Class::User, format!("file '{path}' cannot be read"), e))?;
         let schema = Arc::new(Schema(columns.iter().map(|column| column.column.clone()).collect()).to_arrow());
-        Ok(ParquetFile { path: path.to_owned(), reader, columns, schema, held: None, rows, next: from })
+        Ok(ParquetFile { path: path.to_owned(), reader, columns, schema, held: None, rows, next: from, raw_bytes: RAW_BYTES_SHOWN })
+    }
+
+    /// Keeps so many bytes of a bad row, which has no record of its own and is kept as JSON.
+    pub fn keep_raw(&mut self, bytes_max: usize) {
+        self.raw_bytes = bytes_max;
     }
 
     /// Next row to give.
@@ -141,8 +149,10 @@ impl ParquetFile {
         let kept = filter_record_batch(&all, &keep).map_err(broken)?;
         let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
         let rows = RecordBatch::try_new_with_options(self.schema.clone(), kept.columns().to_vec(), &options).map_err(broken)?;
-        let first = self.next;
-        let bad = reasons.into_iter().zip(first..).filter_map(|(reason, at)| reason.map(|reason| Bad::new(at, reason, &[]))).collect();
+        let faulty = filter_record_batch(batch, &not(&keep).map_err(broken)?).map_err(broken)?;
+        let texts = row_texts(&faulty)?;
+        let faults = reasons.into_iter().zip(self.next..).filter_map(|(reason, at)| Some((reason?, at)));
+        let bad = faults.zip(texts).map(|((reason, at), text)| Bad::new(at, reason, &text, self.raw_bytes)).collect();
         Ok(Decoded { rows, bad })
     }
 }

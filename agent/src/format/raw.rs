@@ -45,6 +45,10 @@ impl Decoder for RawDecoder {
         self.filling.refuse(reason, at, record);
     }
 
+    fn keep_raw(&mut self, bytes_max: usize) {
+        self.filling.keep_raw(bytes_max);
+    }
+
     fn pending(&self) -> usize {
         self.filling.pending()
     }

@@ -231,6 +231,8 @@ const JOB_TASKS: Columns = &[
     // Rows that a window judged late belong to no single partition any more.
     ("rows_late_total", Kind::Int),
     ("rows_evicted_total", Kind::Int),
+    ("rows_error_total", Kind::Int),
+    ("rows_routed_total", Kind::Int),
 ];
 
 fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
@@ -262,6 +264,8 @@ fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
                 error,
                 figures.map(|f| f.rows_late).into(),
                 figures.map(|f| f.rows_evicted).into(),
+                figures.map(|f| f.rows_error).into(),
+                figures.map(|f| f.rows_routed).into(),
             ]);
         }
     }

@@ -6,10 +6,10 @@ use crate::chain::inputs::push_marks;
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch};
 use crate::error::Error;
 use crate::eval::constant_times;
-use crate::io::{Budget, Clock, Polled, Source, SourceBatch};
+use crate::io::{BadRecord, Budget, Clock, Polled, Source, SourceBatch};
 use crate::metric::{ChainMetrics, SplitMetrics};
 use crate::progress::{Advance, Progress};
-use crate::side::Sides;
+use crate::side::{ErrorRow, Sides};
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema as ArrowSchema;
 use std::collections::VecDeque;
@@ -21,6 +21,7 @@ use weir_planner::error::Class;
 use weir_planner::id::{EpochId, OperatorId};
 use weir_planner::plan::SourceWork;
 use weir_planner::schema::Schema;
+use weir_planner::spec::ErrorPolicy;
 
 /// While rows flow a watermark goes out after so many of them, or after [`WATERMARK_NS`]: each one
 /// makes the shuffle let go of what it gathers.
@@ -31,6 +32,8 @@ const WATERMARK_NS: u64 = 5_000_000;
 /// the next one is put (EPO-6). Four seconds of the fastest input, so that a round that goes well is
 /// never waited for, and a crash or a stuck round never has more to read again.
 pub const OPEN_EPOCH_BYTES_MAX: u64 = 4 << 30;
+/// A source is the first operator of its chain.
+const HEAD: usize = 0;
 /// Pace of asking the source how far behind it is.
 const LAG_NS: u64 = 200_000_000;
 
@@ -55,6 +58,8 @@ pub struct SourceHead {
     timing: Option<Timing>,
     idle_timeout_ns: u64,
     bounded: bool,
+    /// Bad records go to an error sink.
+    routes_error: bool,
     splits: Vec<SplitState>,
     progress: Progress,
     barriers: VecDeque<EpochId>,
@@ -101,6 +106,10 @@ impl SourceHead {
             timing,
             idle_timeout_ns: idle_timeout_ms.saturating_mul(1_000_000),
             bounded: work.bounded,
+            routes_error: match work.on_error {
+                ErrorPolicy::Route => true,
+                ErrorPolicy::Fail | ErrorPolicy::Skip => false,
+            },
             splits: Vec::new(),
             progress: Progress::new(0),
             barriers: VecDeque::new(),
@@ -351,9 +360,18 @@ impl SourceHead {
         if let Some(first) = found.bad.first() {
             *counters.bad.lock() = Some(format!("{} at {}: {}", counters.name, first.position, first.reason));
         }
-        if let Some(task) = metrics.tasks.first() {
-            task.rows_in.fetch_add((rows.num_rows() + found.bad.len()) as u64, Ordering::Relaxed);
-            task.bytes_in.fetch_add(found.bytes as u64, Ordering::Relaxed);
+        let task = metrics.tasks.first().ok_or_else(|| Error::new(Class::Bug, "a source chain lacks its counters"))?;
+        task.rows_in.fetch_add((rows.num_rows() + found.bad.len()) as u64, Ordering::Relaxed);
+        task.bytes_in.fetch_add(found.bytes as u64, Ordering::Relaxed);
+        if self.routes_error && !found.bad.is_empty() {
+            let error = |bad: BadRecord| ErrorRow {
+                raw: bad.raw,
+                reason: bad.reason,
+                partition: Some(state.name.clone()),
+                position: Some(bad.position),
+            };
+            let bad: Vec<ErrorRow> = found.bad.into_iter().map(error).collect();
+            sides.error(HEAD, task, &bad, wall_ms)?;
         }
         if rows.num_rows() == 0 {
             return Ok(None);
@@ -362,10 +380,18 @@ impl SourceHead {
             let times = constant_times(wall_ms, rows.num_rows());
             return Ok(Some(Data { rows, times, stamps: None }));
         };
-        let timed = timing.stamp(rows, &mut state.max, wall_ms)?;
+        let mut timed = timing.stamp(rows, &mut state.max, wall_ms)?;
         counters.rows_invalid.fetch_add(timed.invalid, Ordering::Relaxed);
         counters.rows_error.fetch_add(timed.refused, Ordering::Relaxed);
         counters.rows_late.fetch_add(timed.late, Ordering::Relaxed);
+        if let Some(rows) = timed.aside.timeless.take() {
+            sides.timeless(HEAD, task, rows, wall_ms)?;
+        }
+        if let Some((late, late_by_ms)) = timed.aside.late.take() {
+            sides.late(HEAD, task, &late, &late_by_ms)?;
+        }
+        timed.aside.refused.iter_mut().for_each(|row| row.partition = Some(state.name.clone()));
+        sides.error(HEAD, task, &timed.aside.refused, wall_ms)?;
         if let Some(max) = state.max {
             let watermark = timing.watermark(max);
             self.progress.raise(found.split, watermark);

@@ -98,7 +98,7 @@ fn errors_batch(source: &str, bad: &[ErrorRow], wall_ms: i64, schema: &Arc<Arrow
 
 /// Each row as the text of a JSON object, cut at [`RAW_BYTES_MAX`] bytes: what an error row carries
 /// of a row that has no record of its own. NULLs are written out, BYTEA is hexadecimal.
-pub(crate) fn json(rows: &RecordBatch) -> Result<Vec<Vec<u8>>, Error> {
+pub fn json(rows: &RecordBatch) -> Result<Vec<Vec<u8>>, Error> {
     if rows.num_columns() == 0 {
         return Ok(vec![b"{}".to_vec(); rows.num_rows()]);
     }

@@ -7,7 +7,7 @@
 use super::super::{Opening, Reading, at, recorded};
 use super::reader::{Event, Fetched, Reader, Record, Share, out_of_range};
 use super::{Consumer, ConsumerHearing, Hearing, OPEN_WAIT, config, describe, partitions};
-use crate::format::{Decoder, decoder};
+use crate::format::{Decoder, decoder_of};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl KafkaSource {
     /// offset to go on from is no longer there.
     pub fn open(options: &Options, work: &SourceWork, positions: &[SplitPosition], opening: &Opening) -> Result<Self, Error> {
         let reading = Reading::new(work, opening);
-        let decoder = decoder(work.format.as_ref(), &work.columns, &work.used)?;
+        let decoder = decoder_of(work)?;
         let (sender, events) = flume::bounded(EVENTS_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let mut source =

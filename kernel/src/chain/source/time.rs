@@ -2,14 +2,15 @@
 
 use crate::envelope::{Data, broken};
 use crate::error::Error;
+use crate::side::{ErrorRow, rows};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
-use arrow::compute::{cast, filter, filter_record_batch};
+use arrow::compute::{cast, filter, filter_record_batch, not};
 use arrow::datatypes::{DataType, Int64Type, TimeUnit as ArrowUnit};
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::TimeWork;
 use weir_planner::schema::Schema;
-use weir_planner::spec::ErrorPolicy;
+use weir_planner::spec::{ErrorPolicy, LatePolicy};
 use weir_planner::time::TimeUnit;
 
 /// Rows with times, and how many were left out and why.
@@ -22,7 +23,23 @@ pub struct Timed {
     pub refused: u64,
     /// Late in a job without windows.
     pub late: u64,
+    /// Those of them that are routed.
+    pub aside: Aside,
 }
+
+/// Rows left out that go somewhere else (PLAN-5). Empty where the policies drop and skip.
+#[derive(Default)]
+pub struct Aside {
+    /// Rows with a NULL time.
+    pub timeless: Option<RecordBatch>,
+    /// Late rows, and by how many ms.
+    pub late: Option<(Data, Int64Array)>,
+    /// Rows whose time cannot be, or lies too far ahead; without partition.
+    pub refused: Vec<ErrorRow>,
+}
+
+/// Reason of a row that is too far ahead of the wall clock (EV-9).
+const FUTURE: &str = "future";
 
 /// How a source's time column becomes event times.
 pub struct Timing {
@@ -34,8 +51,10 @@ pub struct Timing {
     max_future_ms: Option<i64>,
     /// Allowed lateness where rows are judged here.
     judge_ms: Option<i64>,
-    /// A time out of range is skipped rather than the end of the job.
-    skips: bool,
+    /// What becomes of a time out of range.
+    on_error: ErrorPolicy,
+    /// Rows without a time, and late ones judged here, are routed.
+    routes_late: bool,
 }
 
 impl Timing {
@@ -66,9 +85,10 @@ impl Timing {
             bound_ms: work.bound_ms,
             max_future_ms: work.max_future_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
             judge_ms: judge.then_some(work.allowed_lateness_ms),
-            skips: match on_error {
-                ErrorPolicy::Fail => false,
-                ErrorPolicy::Skip | ErrorPolicy::Route => true,
+            on_error,
+            routes_late: match work.late {
+                LatePolicy::Route => true,
+                LatePolicy::Drop | LatePolicy::Update => false,
             },
         })
     }
@@ -83,15 +103,20 @@ impl Timing {
     /// Errors: a time that milliseconds cannot hold, where the source does not skip; names the column.
     pub fn stamp(&self, rows: RecordBatch, max: &mut Option<i64>, wall_ms: i64) -> Result<Timed, Error> {
         let column = rows.column(self.column).clone();
+        let mut aside = Aside::default();
         let (rows, column, invalid) = if column.null_count() == 0 {
             (rows, column, 0)
         } else {
             let invalid = column.null_count() as u64;
             let valid: BooleanArray = (0..column.len()).map(|row| Some(column.is_valid(row))).collect();
+            if self.routes_late {
+                let timeless: BooleanArray = (0..column.len()).map(|row| Some(column.is_null(row))).collect();
+                aside.timeless = Some(filter_record_batch(&rows, &timeless).map_err(broken)?);
+            }
             (filter_record_batch(&rows, &valid).map_err(broken)?, filter(&column, &valid).map_err(broken)?, invalid)
         };
-        let (rows, times, unfit) = self.times(rows, &column)?;
-        let (rows, times, future) = self.guard(rows, times, wall_ms)?;
+        let (rows, times, unfit) = self.times(rows, &column, &mut aside)?;
+        let (rows, times, future) = self.guard(rows, times, wall_ms, &mut aside)?;
         let mut running = max.unwrap_or(i64::MIN);
         let mut behind = false;
         for time in times.values() {
@@ -102,16 +127,41 @@ impl Timing {
         if !times.is_empty() {
             *max = Some(running);
         }
-        let mut timed = Timed { data: Data { rows, times, stamps }, invalid, refused: unfit + future, late: 0 };
-        if let (Some(lateness), Some(stamps)) = (self.judge_ms, &timed.data.stamps) {
-            let pairs = timed.data.times.values().iter().zip(stamps.values());
-            let keep: BooleanArray = pairs.map(|(time, stamp)| Some(time.saturating_add(lateness) >= *stamp)).collect();
-            timed.late = (keep.len() - keep.true_count()) as u64;
-            if timed.late > 0 {
-                timed.data = timed.data.filter(&keep)?;
-            }
+        let mut timed = Timed { data: Data { rows, times, stamps }, invalid, refused: unfit + future, late: 0, aside };
+        if let Some(lateness) = self.judge_ms {
+            self.judge(&mut timed, lateness)?;
         }
         Ok(timed)
+    }
+
+    /// Takes out the rows that are late, of a job without windows.
+    fn judge(&self, timed: &mut Timed, lateness: i64) -> Result<(), Error> {
+        let Some(stamps) = &timed.data.stamps else { return Ok(()) };
+        let pairs = timed.data.times.values().iter().zip(stamps.values());
+        let keep: BooleanArray = pairs.clone().map(|(time, stamp)| Some(time.saturating_add(lateness) >= *stamp)).collect();
+        timed.late = (keep.len() - keep.true_count()) as u64;
+        if timed.late == 0 {
+            return Ok(());
+        }
+        if self.routes_late {
+            let by = pairs.map(|(time, stamp)| stamp.saturating_sub(time.saturating_add(lateness))).filter(|by| *by > 0);
+            let late_by_ms = Int64Array::from_iter_values(by);
+            timed.aside.late = Some((timed.data.filter(&not(&keep).map_err(broken)?)?, late_by_ms));
+        }
+        timed.data = timed.data.filter(&keep)?;
+        Ok(())
+    }
+
+    /// Keeps rows that are left out here for the error sink.
+    fn refuse(&self, rows: &RecordBatch, keep: &BooleanArray, reason: &str, aside: &mut Aside) -> Result<(), Error> {
+        match self.on_error {
+            ErrorPolicy::Fail | ErrorPolicy::Skip => return Ok(()),
+            ErrorPolicy::Route => {}
+        }
+        let refused = filter_record_batch(rows, &not(keep).map_err(broken)?).map_err(broken)?;
+        let error = |raw| ErrorRow { raw, reason: reason.to_owned(), partition: None, position: None };
+        aside.refused.extend(rows::json(&refused)?.into_iter().map(error));
+        Ok(())
     }
 
     fn stamps(&self, times: &Int64Array, before: i64) -> Int64Array {
@@ -124,7 +174,7 @@ impl Timing {
     }
 
     /// Times in ms of a column without nulls, and how many rows have none that fits.
-    fn times(&self, rows: RecordBatch, column: &ArrayRef) -> Result<(RecordBatch, Int64Array, u64), Error> {
+    fn times(&self, rows: RecordBatch, column: &ArrayRef, aside: &mut Aside) -> Result<(RecordBatch, Int64Array, u64), Error> {
         let raw = cast(column, &DataType::Int64).map_err(broken)?;
         let raw = raw.as_primitive::<Int64Type>();
         if self.unit == TimeUnit::Millisecond {
@@ -140,17 +190,19 @@ impl Timing {
                         keep.push(true);
                     }
                 }
-                None if self.skips => {
-                    keep.resize(row, true);
-                    keep.push(false);
-                }
-                None => {
-                    let message = format!(
-                        "source '{}': {value} of column '{}' is out of range for event time in milliseconds",
-                        self.operator, self.name
-                    );
-                    return Err(Error::new(Class::User, message));
-                }
+                None => match self.on_error {
+                    ErrorPolicy::Skip | ErrorPolicy::Route => {
+                        keep.resize(row, true);
+                        keep.push(false);
+                    }
+                    ErrorPolicy::Fail => {
+                        let message = format!(
+                            "source '{}': {value} of column '{}' is out of range for event time in milliseconds",
+                            self.operator, self.name
+                        );
+                        return Err(Error::new(Class::User, message));
+                    }
+                },
             }
         }
         let times = Int64Array::from(times);
@@ -158,11 +210,20 @@ impl Timing {
             return Ok((rows, times, 0));
         }
         let unfit = (raw.len() - times.len()) as u64;
-        Ok((filter_record_batch(&rows, &BooleanArray::from(keep)).map_err(broken)?, times, unfit))
+        let keep = BooleanArray::from(keep);
+        let reason = format!("field '{}': the value is out of range for event time in milliseconds", self.name);
+        self.refuse(&rows, &keep, &reason, aside)?;
+        Ok((filter_record_batch(&rows, &keep).map_err(broken)?, times, unfit))
     }
 
     /// Leaves out rows too far ahead of the wall clock: they would carry the watermark away (C09).
-    fn guard(&self, rows: RecordBatch, times: Int64Array, wall_ms: i64) -> Result<(RecordBatch, Int64Array, u64), Error> {
+    fn guard(
+        &self,
+        rows: RecordBatch,
+        times: Int64Array,
+        wall_ms: i64,
+        aside: &mut Aside,
+    ) -> Result<(RecordBatch, Int64Array, u64), Error> {
         let Some(ahead) = self.max_future_ms else {
             return Ok((rows, times, 0));
         };
@@ -172,6 +233,7 @@ impl Timing {
         }
         let keep: BooleanArray = times.values().iter().map(|time| Some(*time <= limit)).collect();
         let future = (keep.len() - keep.true_count()) as u64;
+        self.refuse(&rows, &keep, FUTURE, aside)?;
         let kept = filter(&times, &keep).map_err(broken)?.as_primitive::<Int64Type>().clone();
         Ok((filter_record_batch(&rows, &keep).map_err(broken)?, kept, future))
     }
