@@ -9,9 +9,11 @@ pub mod wide;
 
 use crate::envelope::broken;
 use crate::error::Error;
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
+use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::expr::{Aggregate, AggregateFunction};
 use weir_planner::schema::ColumnType;
@@ -39,6 +41,17 @@ pub trait Accumulator: Send {
     /// Puts back what `image` gave: row i replaces the state of `groups[i]`. The columns have the
     /// types of [`Accumulator::image_fields`].
     fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error>;
+
+    /// Adds other states: row i of `columns`, which are as `image` gives them, to `groups[i]`. The
+    /// result is that of having seen the rows behind both (WIN-7).
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error>;
+
+    /// State of one group for each of `rows` rows, as `image` would give it. NULLs leave theirs
+    /// empty; so do NULLs of an argument that stands for the rows to count of `count(*)`.
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error>;
+
+    /// Forgets every group and keeps the room.
+    fn clear(&mut self);
 
     /// Bytes held.
     fn bytes(&self) -> usize;
@@ -85,6 +98,20 @@ pub(crate) fn widened(values: Option<&ArrayRef>, ty: &DataType) -> Result<ArrayR
 /// Column `index` of an image, for a restore.
 pub(crate) fn image_column(columns: &[ArrayRef], index: usize) -> Result<&ArrayRef, Error> {
     columns.get(index).ok_or_else(|| Error::new(Class::Corrupt, "a state image lacks a column"))
+}
+
+/// Which of the values are there, as an image column.
+pub(crate) fn valid_column(values: &dyn Array) -> ArrayRef {
+    let bits = values.logical_nulls().map_or_else(|| BooleanBuffer::new_set(values.len()), |nulls| nulls.inner().clone());
+    Arc::new(BooleanArray::new(bits, None))
+}
+
+/// The numbers with 0 in the place of NULL.
+pub(crate) fn numbers_or_zero<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>) -> Vec<T::Native> {
+    match values.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => values.values().to_vec(),
+        Some(nulls) => values.values().iter().zip(nulls.iter()).map(|(v, valid)| if valid { *v } else { T::Native::default() }).collect(),
+    }
 }
 
 /// Calls `each` with group and row number of every non-null row.

@@ -1,9 +1,9 @@
 //! `avg(x)`: numbers give DOUBLE, decimals DECIMAL, rounded half away from zero.
 
 use crate::accumulate::count::Count;
-use crate::accumulate::sum::FloatSums;
+use crate::accumulate::sum::{FloatSums, no_carries};
 use crate::accumulate::wide::{Wide, WideSums};
-use crate::accumulate::{Accumulator, for_each_valid, image_column, widened};
+use crate::accumulate::{Accumulator, for_each_valid, image_column, numbers_or_zero, widened};
 use crate::error::Error;
 use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Float64Type, Int64Type, i256};
@@ -111,6 +111,23 @@ where
         self.counts.restore(groups, &[image_column(columns, 2)?.clone()])
     }
 
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.sums.merge(groups, image_column(columns, 0)?, image_column(columns, 1)?);
+        self.counts.merge(groups, &[image_column(columns, 2)?.clone()])
+    }
+
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let values = widened(values, &self.input)?;
+        let counts = self.counts.lift(rows, Some(&values))?;
+        let columns = vec![T::Native::column(numbers_or_zero(values.as_primitive::<T>())), no_carries(rows)];
+        Ok([columns, counts].concat())
+    }
+
+    fn clear(&mut self) {
+        self.sums.clear();
+        self.counts.clear();
+    }
+
     fn bytes(&self) -> usize {
         self.sums.bytes() + self.counts.bytes()
     }
@@ -178,6 +195,23 @@ impl Accumulator for FloatAvg {
     fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
         self.sums.restore(groups, image_column(columns, 0)?, image_column(columns, 1)?);
         self.counts.restore(groups, &[image_column(columns, 2)?.clone()])
+    }
+
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.sums.merge(groups, image_column(columns, 0)?, image_column(columns, 1)?);
+        self.counts.merge(groups, &[image_column(columns, 2)?.clone()])
+    }
+
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let values = widened(values, &DataType::Float64)?;
+        let counts = self.counts.lift(rows, Some(&values))?;
+        let columns = vec![FloatSums::lift_sum(values.as_primitive::<Float64Type>()), FloatSums::lift_lost(rows)];
+        Ok([columns, counts].concat())
+    }
+
+    fn clear(&mut self) {
+        self.sums.clear();
+        self.counts.clear();
     }
 
     fn bytes(&self) -> usize {

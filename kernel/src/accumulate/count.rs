@@ -45,6 +45,26 @@ impl Accumulator for Count {
         Ok(())
     }
 
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        let counts = image_column(columns, 0)?.as_primitive::<Int64Type>();
+        for (group, count) in groups.iter().zip(counts.values()) {
+            self.counts[*group as usize] += count;
+        }
+        Ok(())
+    }
+
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let ones = match values.and_then(|values| values.logical_nulls()) {
+            None => Int64Array::from_value(1, rows),
+            Some(nulls) => Int64Array::from_iter_values(nulls.iter().map(i64::from)),
+        };
+        Ok(vec![Arc::new(ones)])
+    }
+
+    fn clear(&mut self) {
+        self.counts.clear();
+    }
+
     fn bytes(&self) -> usize {
         self.counts.capacity() * 8
     }

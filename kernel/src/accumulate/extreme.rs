@@ -1,7 +1,7 @@
 //! `min(x)` and `max(x)` of any column type; NaN is the greatest number, as in Postgres.
 
 use crate::accumulate::sum::{seen_image, seen_restore};
-use crate::accumulate::{Accumulator, for_each_valid, image_column, widened};
+use crate::accumulate::{Accumulator, for_each_valid, image_column, valid_column, widened};
 use crate::envelope::broken;
 use crate::error::Error;
 use crate::state::bits::Bits;
@@ -150,6 +150,20 @@ where
         Ok(())
     }
 
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.update(groups, Some(image_column(columns, 0)?))
+    }
+
+    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        // Made canonical where it is merged.
+        Ok(vec![widened(values, &self.ty)?])
+    }
+
+    fn clear(&mut self) {
+        self.values.clear();
+        self.seen.empty();
+    }
+
     fn bytes(&self) -> usize {
         self.values.capacity() * size_of::<T::Native>() + self.seen.bytes()
     }
@@ -199,6 +213,22 @@ impl Accumulator for BooleanExtreme {
         seen_restore(&mut self.values, groups, image_column(columns, 0)?);
         seen_restore(&mut self.seen, groups, image_column(columns, 1)?);
         Ok(())
+    }
+
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        let (values, seen) = (image_column(columns, 0)?.as_boolean(), image_column(columns, 1)?.as_boolean());
+        let values: ArrayRef = Arc::new(BooleanArray::new(values.values().clone(), Some(NullBuffer::new(seen.values().clone()))));
+        self.update(groups, Some(&values))
+    }
+
+    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let values = widened(values, &DataType::Boolean)?;
+        Ok(vec![Arc::new(BooleanArray::new(values.as_boolean().values().clone(), None)), valid_column(&values)])
+    }
+
+    fn clear(&mut self) {
+        self.values.empty();
+        self.seen.empty();
     }
 
     fn bytes(&self) -> usize {
@@ -265,6 +295,19 @@ impl Accumulator for BytesExtreme {
             self.put(*group, column.is_valid(row).then(|| column.value(row)));
         }
         Ok(())
+    }
+
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.update(groups, Some(image_column(columns, 0)?))
+    }
+
+    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        Ok(vec![widened(values, &self.ty)?])
+    }
+
+    fn clear(&mut self) {
+        self.values.clear();
+        self.held = 0;
     }
 
     fn bytes(&self) -> usize {

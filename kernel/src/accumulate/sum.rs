@@ -1,7 +1,7 @@
 //! `sum(x)`: integers to BIGINT and decimals to DECIMAL(38, s), exact or an error; floats compensated.
 
 use crate::accumulate::wide::{Wide, WideSums};
-use crate::accumulate::{Accumulator, for_each_valid, image_column, widened};
+use crate::accumulate::{Accumulator, for_each_valid, image_column, numbers_or_zero, valid_column, widened};
 use crate::error::Error;
 use crate::state::bits::Bits;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array};
@@ -32,6 +32,22 @@ pub(crate) fn seen_image(seen: &Bits, groups: &[u32]) -> ArrayRef {
 pub(crate) fn seen_restore(seen: &mut Bits, groups: &[u32], column: &ArrayRef) {
     let column = column.as_boolean();
     groups.iter().enumerate().for_each(|(row, group)| seen.put(*group, column.value(row)));
+}
+
+/// Sets the bits that an image column has.
+fn seen_merge(seen: &mut Bits, groups: &[u32], column: &ArrayRef) {
+    column.as_boolean().values().set_indices().for_each(|row| seen.set(groups[row]));
+}
+
+/// Carries of sums of one value.
+pub(crate) fn no_carries(rows: usize) -> ArrayRef {
+    Arc::new(Int64Array::from_value(0, rows))
+}
+
+fn decimals(values: Option<&ArrayRef>) -> Result<&Decimal128Array, Error> {
+    let values = values.ok_or_else(|| Error::new(Class::Bug, "sum lacks its argument"))?;
+    let wrong = || Error::new(Class::Bug, format!("sum of DECIMAL got a column of {}", values.data_type()));
+    values.as_primitive_opt::<Decimal128Type>().ok_or_else(wrong)
 }
 
 #[derive(Default)]
@@ -85,6 +101,23 @@ impl Accumulator for IntegerSum {
         Ok(())
     }
 
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.sums.merge(groups, image_column(columns, 0)?, image_column(columns, 1)?);
+        seen_merge(&mut self.seen, groups, image_column(columns, 2)?);
+        Ok(())
+    }
+
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let values = widened(values, &DataType::Int64)?;
+        let values = values.as_primitive::<Int64Type>();
+        Ok(vec![i64::column(numbers_or_zero(values)), no_carries(rows), valid_column(values)])
+    }
+
+    fn clear(&mut self) {
+        self.sums.clear();
+        self.seen.empty();
+    }
+
     fn bytes(&self) -> usize {
         self.sums.bytes() + self.seen.bytes()
     }
@@ -104,10 +137,7 @@ impl Accumulator for DecimalSum {
     }
 
     fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
-        let values = values.ok_or_else(|| Error::new(Class::Bug, "sum lacks its argument"))?;
-        let Some(values) = values.as_primitive_opt::<Decimal128Type>() else {
-            return Err(Error::new(Class::Bug, format!("sum of DECIMAL got a column of {}", values.data_type())));
-        };
+        let values = decimals(values)?;
         let numbers = values.values();
         for_each_valid(groups, values, |group, row| {
             self.sums.add(group, numbers[row]);
@@ -150,6 +180,22 @@ impl Accumulator for DecimalSum {
         self.sums.restore(groups, image_column(columns, 0)?, image_column(columns, 1)?)?;
         seen_restore(&mut self.seen, groups, image_column(columns, 2)?);
         Ok(())
+    }
+
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.sums.merge(groups, image_column(columns, 0)?, image_column(columns, 1)?);
+        seen_merge(&mut self.seen, groups, image_column(columns, 2)?);
+        Ok(())
+    }
+
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let values = decimals(values)?;
+        Ok(vec![i128::column(numbers_or_zero(values)), no_carries(rows), valid_column(values)])
+    }
+
+    fn clear(&mut self) {
+        self.sums.clear();
+        self.seen.empty();
     }
 
     fn bytes(&self) -> usize {
@@ -196,6 +242,30 @@ impl FloatSums {
             self.sums[*group as usize] = sums.value(row);
             self.lost[*group as usize] = lost.value(row);
         }
+    }
+
+    /// Adds what image columns hold.
+    pub(crate) fn merge(&mut self, groups: &[u32], sums: &ArrayRef, lost: &ArrayRef) {
+        let (sums, lost) = (sums.as_primitive::<Float64Type>().values(), lost.as_primitive::<Float64Type>().values());
+        for (row, group) in groups.iter().enumerate() {
+            self.add(*group, sums[row]);
+            self.lost[*group as usize] += lost[row];
+        }
+    }
+
+    /// Sums of one value each: as if added to 0, which makes -0 a 0.
+    pub(crate) fn lift_sum(values: &Float64Array) -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(numbers_or_zero(values).into_iter().map(|value| 0.0 + value)))
+    }
+
+    /// What such a sum has lost.
+    pub(crate) fn lift_lost(rows: usize) -> ArrayRef {
+        Arc::new(Float64Array::from_value(0.0, rows))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.sums.clear();
+        self.lost.clear();
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -245,6 +315,23 @@ impl Accumulator for FloatSum {
         self.sums.restore(groups, image_column(columns, 0)?, image_column(columns, 1)?);
         seen_restore(&mut self.seen, groups, image_column(columns, 2)?);
         Ok(())
+    }
+
+    fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
+        self.sums.merge(groups, image_column(columns, 0)?, image_column(columns, 1)?);
+        seen_merge(&mut self.seen, groups, image_column(columns, 2)?);
+        Ok(())
+    }
+
+    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+        let values = widened(values, &DataType::Float64)?;
+        let values = values.as_primitive::<Float64Type>();
+        Ok(vec![FloatSums::lift_sum(values), FloatSums::lift_lost(rows), valid_column(values)])
+    }
+
+    fn clear(&mut self) {
+        self.sums.clear();
+        self.seen.empty();
     }
 
     fn bytes(&self) -> usize {

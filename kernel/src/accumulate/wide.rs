@@ -17,7 +17,7 @@ pub trait Wide: Copy + Send + Default + 'static {
     /// As an image column.
     fn column(values: Vec<Self>) -> ArrayRef;
     /// Back from an image column.
-    fn values(column: &ArrayRef) -> Vec<Self>;
+    fn slice(column: &ArrayRef) -> &[Self];
     /// Type of the image column.
     fn ty() -> DataType;
 }
@@ -43,8 +43,8 @@ impl Wide for i64 {
     fn column(values: Vec<Self>) -> ArrayRef {
         Arc::new(Int64Array::from(values))
     }
-    fn values(column: &ArrayRef) -> Vec<Self> {
-        column.as_primitive::<Int64Type>().values().to_vec()
+    fn slice(column: &ArrayRef) -> &[Self] {
+        column.as_primitive::<Int64Type>().values()
     }
     fn ty() -> DataType {
         DataType::Int64
@@ -73,8 +73,8 @@ impl Wide for i128 {
         // The bits travel as they are; they need not be within 38 digits.
         Arc::new(Decimal128Array::from(values).with_data_type(Self::ty()))
     }
-    fn values(column: &ArrayRef) -> Vec<Self> {
-        column.as_primitive::<Decimal128Type>().values().to_vec()
+    fn slice(column: &ArrayRef) -> &[Self] {
+        column.as_primitive::<Decimal128Type>().values()
     }
     fn ty() -> DataType {
         DataType::Decimal128(38, 0)
@@ -125,8 +125,8 @@ impl<T: Wide> WideSums<T> {
     /// Back from image columns.
     pub fn restore(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) -> Result<(), Error> {
         let carries = carries.as_primitive::<Int64Type>();
-        for ((group, sum), carry) in groups.iter().zip(T::values(sums)).zip(carries.values()) {
-            self.sums[*group as usize] = sum;
+        for ((group, sum), carry) in groups.iter().zip(T::slice(sums)).zip(carries.values()) {
+            self.sums[*group as usize] = *sum;
             if *carry == 0 {
                 self.carries.remove(group);
             } else {
@@ -134,6 +134,25 @@ impl<T: Wide> WideSums<T> {
             }
         }
         Ok(())
+    }
+
+    /// Adds what image columns hold.
+    pub fn merge(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) {
+        let carries = carries.as_primitive::<Int64Type>().values();
+        // Nearly always there is no carry at all, and looking at them all at once is cheap.
+        let some = carries.iter().fold(0, |any, carry| any | carry) != 0;
+        for (row, (group, sum)) in groups.iter().zip(T::slice(sums)).enumerate() {
+            self.add(*group, *sum);
+            if some && carries[row] != 0 {
+                *self.carries.entry(*group).or_insert(0) += carries[row];
+            }
+        }
+    }
+
+    /// Forgets every group and keeps the room.
+    pub fn clear(&mut self) {
+        self.sums.clear();
+        self.carries.clear();
     }
 
     /// Bytes held.

@@ -45,6 +45,12 @@ impl Bits {
         self.words[index as usize / 64] >> (index % 64) & 1 == 1
     }
 
+    /// Has no bits any more and keeps the room.
+    pub fn empty(&mut self) {
+        self.words.clear();
+        self.len = 0;
+    }
+
     /// Clears every bit.
     pub fn clear(&mut self) {
         self.words.fill(0);

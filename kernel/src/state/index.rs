@@ -110,6 +110,23 @@ impl Index {
         Ok(())
     }
 
+    /// Forgets every group and keeps the room.
+    pub fn clear(&mut self) {
+        match self {
+            Index::Single { len } => *len = 0,
+            Index::Integer { keys, table, null, .. } => {
+                keys.clear();
+                table.clear();
+                *null = None;
+            }
+            Index::Encoded { bytes, ends, table, .. } => {
+                bytes.clear();
+                ends.clear();
+                table.clear();
+            }
+        }
+    }
+
     /// Key columns of the listed groups.
     pub fn keys(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
         match self {
