@@ -4,6 +4,7 @@
 pub mod avg;
 pub mod count;
 pub mod extreme;
+pub mod piece;
 pub mod sum;
 pub mod wide;
 

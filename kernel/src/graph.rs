@@ -7,6 +7,8 @@ use crate::chain::{Chain, ChainReport, Head, Input, Lane, SourceHead, Stage, Tai
 use crate::edge::{BYTES_MAX, Receiver, Sender, edge};
 use crate::error::Error;
 use crate::io::{Clock, Restored, Sink, Source, Wake};
+use crate::operator::batch::Batch;
+use crate::operator::partial::Partial;
 use crate::operator::stateless::{Map, Union};
 use crate::operator::window::{Budget, Seat, Window};
 use crate::route::Output;
@@ -172,7 +174,15 @@ fn build_chain(
                 let window = Window::new(&operator.id, work, &input, &operator.output, seat, &restored)?;
                 stages.push(Stage { task, operator: Box::new(window) });
             }
-            Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) => {
+            Work::Partial(work) => {
+                let partial = Partial::new(&operator.id, work, &input, &operator.output)?;
+                stages.push(Stage { task, operator: Box::new(partial) });
+            }
+            Work::Batch(work) => {
+                let batch = Batch::new(&operator.id, work, &input, &operator.output)?;
+                stages.push(Stage { task, operator: Box::new(batch) });
+            }
+            Work::Buffer(_) => {
                 return Err(Error::new(Class::Bug, format!("operator '{}' cannot run yet", operator.id)));
             }
             Work::Union => stages.push(Stage { task, operator: Box::new(Union::default()) }),

@@ -47,6 +47,8 @@ pub struct TaskMetrics {
     pub routes_error: bool,
     /// Its late rows, and a source's rows without a time, go to a late route: they are not lost.
     pub routes_late: bool,
+    /// Those of `rows_late` that were not late by their stamp, but whose windows had been retired (EV-4).
+    pub rows_retired: AtomicU64,
     /// Evicted (window, key) entries, and rows that came for an evicted window afterwards (WIN-5).
     pub rows_evicted: AtomicU64,
     /// Live entries.
@@ -114,6 +116,7 @@ impl TaskMetrics {
             rows_routed: AtomicU64::new(0),
             routes_error: false,
             routes_late: false,
+            rows_retired: AtomicU64::new(0),
             rows_evicted: AtomicU64::new(0),
             state_rows: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),

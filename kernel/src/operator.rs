@@ -10,6 +10,9 @@
 //! the barrier on. Rows that leave by the side ([`Context::late`], [`Context::error`]) are handed out
 //! before the call returns that has seen them.
 
+pub mod batch;
+pub(crate) mod grouping;
+pub mod partial;
 pub mod stateless;
 pub mod window;
 

@@ -6,17 +6,23 @@
 //! lateness depending on how inputs interleave. What is sent on is the watermark less the lateness,
 //! so that no output row ever lies behind it (EV-10).
 
-mod pieces;
+pub(crate) mod judge;
+mod partials;
+pub(crate) mod pieces;
 
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch, broken};
 use crate::error::Error;
+use crate::accumulate::piece::Piece;
 use crate::eval::{Evaluator, constant_times};
 use crate::io::Restored;
+use crate::operator::grouping::{Grouping, key_columns};
 use crate::operator::{Context, Operator};
-use crate::state::layout::{Argument, Pane, Piece, Shape, Table};
-use arrow::array::{ArrayRef, BooleanArray, TimestampMillisecondArray};
+use crate::state::layout::{Pane, Shape, Table};
+use arrow::array::{ArrayRef, TimestampMillisecondArray};
 use arrow::compute::cast;
 use arrow::datatypes::Schema as ArrowSchema;
+use judge::Judge;
+use partials::Partials;
 use pieces::Splitter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,6 +70,14 @@ pub struct Seat {
     pub budget: Arc<Budget>,
 }
 
+/// What comes in.
+enum Input {
+    /// Rows: this is the first and only stage.
+    Rows(Grouping),
+    /// States of groups, which the first stage made (WIN-7).
+    Partials(Partials),
+}
+
 struct Firing {
     /// The watermark to send on afterwards.
     watermark: i64,
@@ -76,8 +90,8 @@ struct Firing {
 pub struct Window {
     id: OperatorId,
     work: WindowWork,
-    key_columns: Vec<usize>,
-    arguments: Vec<(Option<Evaluator>, Option<Evaluator>)>,
+    judge: Judge,
+    input: Input,
     having: Option<Evaluator>,
     output: Arc<ArrowSchema>,
     table: Table,
@@ -100,21 +114,18 @@ impl Window {
         seat: Seat,
         restored: &Restored,
     ) -> Result<Self, Error> {
-        let unknown = |name: &String| Error::new(Class::Bug, format!("operator '{id}': its input has no key column '{name}'"));
-        let key_columns = work.keys.iter().map(|name| input.index_of(name).ok_or_else(|| unknown(name))).collect::<Result<Vec<_>, _>>()?;
-        if work.size_ms <= 0 {
-            return Err(Error::new(Class::User, format!("operator '{id}': a window of {} ms has no length", work.size_ms)));
-        }
-        let mut arguments = Vec::new();
-        for (_, aggregate) in &work.aggregates {
-            let argument = aggregate.argument.as_ref().map(|argument| Evaluator::typed(id, argument, input)).transpose()?;
-            let filter = aggregate.filter.as_ref().map(|filter| Evaluator::condition(id, filter, input)).transpose()?;
-            arguments.push((argument, filter));
-        }
+        let column = |i: &usize| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow());
+        let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
+        let judge = Judge::new(id, work)?;
+        let input = if work.partials {
+            Input::Partials(Partials::new(id, work, input)?)
+        } else {
+            Input::Rows(Grouping::new(id, &work.keys, &work.aggregates, input)?)
+        };
         let mut table = Table::new(Shape {
             operator: id.clone(),
             subtask: seat.subtask,
-            keys: key_columns.iter().map(|i| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow())).collect(),
+            keys,
             aggregates: work.aggregates.clone(),
             size_ms: work.size_ms,
             max_parallelism: seat.max_parallelism,
@@ -125,8 +136,8 @@ impl Window {
         Ok(Window {
             id: id.clone(),
             work: work.clone(),
-            key_columns,
-            arguments,
+            judge,
+            input,
             having,
             output: Arc::new(output.to_arrow()),
             table,
@@ -138,27 +149,23 @@ impl Window {
         })
     }
 
-    fn start(&self, time_ms: i64) -> Result<i64, Error> {
-        let start = tumble_start(time_ms, self.work.size_ms, self.work.offset_ms);
-        let fits =
-            |start: &i64| start.checked_add(self.work.size_ms).is_some_and(|end| end.checked_add(self.work.allowed_lateness_ms).is_some());
-        start.filter(fits).ok_or_else(|| {
-            Error::new(Class::User, format!("operator '{}': the window of event time {time_ms} ms is out of range", self.id))
-        })
-    }
-
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
-        let data = self.on_time(data, context)?;
-        let times = data.times.values();
-        let (Some(least), Some(greatest)) = (times.iter().min(), times.iter().max()) else {
-            return Ok(());
+        let data = match &self.input {
+            Input::Rows(_) => self.judge.on_time(data, None, self.table.marks(), context)?,
+            Input::Partials(partials) => {
+                let (data, behind) = partials.timed(data);
+                self.judge.on_time(data, Some(&behind), self.table.marks(), context)?
+            }
         };
-        let (first, last) = (self.start(*least)?, self.start(*greatest)?);
-        let piece = self.piece(&data, context.wall_ms)?;
+        let Some((first, last)) = self.judge.span(&data)? else { return Ok(()) };
+        let piece = match &self.input {
+            Input::Rows(grouping) => grouping.piece(&data, context.wall_ms)?,
+            Input::Partials(partials) => partials.piece(&data),
+        };
         if first == last {
             self.put(first, &piece, context)?;
         } else {
-            self.splitter.split(times, self.work.size_ms, self.work.offset_ms);
+            self.splitter.split(data.times.values(), self.work.size_ms, self.work.offset_ms);
             for (start, part) in self.splitter.pieces(&piece)? {
                 self.put(start, &part, context)?;
             }
@@ -166,49 +173,11 @@ impl Window {
         self.account(context)
     }
 
-    /// The rows that are not late for their window and whose window is not gone; counts the others.
-    fn on_time(&self, data: Data, context: &mut Context<'_>) -> Result<Data, Error> {
-        let marks = self.table.marks();
-        let gone = marks.fired_ms.max(marks.evicted_ms);
-        let Some(least) = data.times.values().iter().min() else { return Ok(data) };
-        if data.stamps.is_none() && self.start(*least)? + self.work.size_ms > gone {
-            return Ok(data);
-        }
-        let (mut late, mut evicted) = (0, 0);
-        let mut keep = Vec::with_capacity(data.len());
-        for (row, time) in data.times.values().iter().enumerate() {
-            let end = self.start(*time)? + self.work.size_ms;
-            let stamp = data.stamps.as_ref().map_or(i64::MIN, |stamps| stamps.value(row));
-            let is_late = end + self.work.allowed_lateness_ms <= stamp || end <= marks.fired_ms;
-            let is_evicted = !is_late && end <= marks.evicted_ms;
-            late += u64::from(is_late);
-            evicted += u64::from(is_evicted);
-            keep.push(!is_late && !is_evicted);
-        }
-        context.metrics.rows_late.fetch_add(late, Ordering::Relaxed);
-        context.metrics.rows_evicted.fetch_add(evicted, Ordering::Relaxed);
-        if late + evicted == 0 { Ok(data) } else { data.filter(&BooleanArray::from(keep)) }
-    }
-
-    fn piece(&self, data: &Data, wall_ms: i64) -> Result<Piece, Error> {
-        let argument = |(values, filter): &(Option<Evaluator>, Option<Evaluator>)| {
-            Ok(Argument {
-                values: values.as_ref().map(|values| values.evaluate(data, wall_ms)).transpose()?,
-                mask: filter.as_ref().map(|filter| filter.holds(data, wall_ms)).transpose()?,
-            })
-        };
-        Ok(Piece {
-            rows: data.len(),
-            keys: self.key_columns.iter().map(|i| data.rows.column(*i).clone()).collect(),
-            arguments: self.arguments.iter().map(argument).collect::<Result<_, Error>>()?,
-        })
-    }
-
     fn put(&mut self, start: i64, piece: &Piece, context: &mut Context<'_>) -> Result<(), Error> {
         let end = start + self.work.size_ms;
         if end <= self.table.marks().evicted_ms {
             // An eviction within this very batch.
-            context.metrics.rows_evicted.fetch_add(piece.rows as u64, Ordering::Relaxed);
+            context.metrics.rows_evicted.fetch_add(piece.rows_behind(), Ordering::Relaxed);
             return Ok(());
         }
         self.table.add(start, piece).map_err(|e| Error { message: format!("operator '{}': {}", self.id, e.message), ..e })?;
@@ -327,6 +296,13 @@ impl Operator for Window {
             self.firing = Some(firing);
         }
         Ok(Some(envelope))
+    }
+
+    fn rows_of(&self, data: &Data) -> u64 {
+        match &self.input {
+            Input::Rows(_) => data.len() as u64,
+            Input::Partials(partials) => partials.rows_of(data),
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 //! Scalars: `size_ms`, `fired_ms` (windows that end at or before it have been fired or are
 //! behind) and `evicted_below_ms` (WIN-5).
 
+use crate::accumulate::piece::Piece;
 use crate::accumulate::{Accumulator, accumulator};
 use crate::envelope::{batch, broken};
 use crate::error::Error;
@@ -21,7 +22,7 @@ use crate::state::bits::Bits;
 use crate::state::index::Index;
 use crate::state::merge::merge_images;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, filter, filter_record_batch, take_record_batch};
+use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema as ArrowSchema, UInt32Type};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,24 +35,6 @@ use weir_planner::id::OperatorId;
 pub const KEY_GROUP: &str = "__key_group";
 /// Second image column.
 pub const WINDOW_START: &str = "__window_start";
-
-/// One aggregate's input for some rows.
-pub struct Argument {
-    /// What is aggregated; none for `count(*)`.
-    pub values: Option<ArrayRef>,
-    /// `FILTER`.
-    pub mask: Option<BooleanArray>,
-}
-
-/// Keys and arguments of rows that fall into one window.
-pub struct Piece {
-    /// Number of rows.
-    pub rows: usize,
-    /// Key columns.
-    pub keys: Vec<ArrayRef>,
-    /// One for each aggregate.
-    pub arguments: Vec<Argument>,
-}
 
 /// Groups of one window with their accumulators.
 pub struct Pane {
@@ -186,17 +169,7 @@ impl Table {
         pane.index.assign(&piece.keys, piece.rows, &mut self.encoded, &mut self.groups)?;
         pane.grow();
         self.groups.iter().for_each(|group| pane.dirty.set(*group));
-        for (accumulator, argument) in pane.accumulators.iter_mut().zip(&piece.arguments) {
-            match &argument.mask {
-                None => accumulator.update(&self.groups, argument.values.as_ref())?,
-                Some(mask) => {
-                    self.chosen.clear();
-                    self.chosen.extend(mask.values().set_indices().map(|row| self.groups[row]));
-                    let values = argument.values.as_ref().map(|values| filter(values, mask).map_err(broken)).transpose()?;
-                    accumulator.update(&self.chosen, values.as_ref())?;
-                }
-            }
-        }
+        piece.add_to(&mut pane.accumulators, &self.groups, &mut self.chosen)?;
         self.entries += pane.len() - entries;
         self.bytes = self.bytes + pane.bytes() - bytes;
         Ok(())

@@ -1,9 +1,9 @@
 //! Rows of a batch by window. Most batches lie in one window and never come here.
 
+use crate::accumulate::piece::Piece;
 use crate::envelope::broken;
 use crate::error::Error;
-use crate::state::layout::{Argument, Piece};
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
+use arrow::array::UInt32Array;
 use arrow::compute::take;
 use hashbrown::HashMap;
 
@@ -64,22 +64,8 @@ fn part(whole: &Piece, rows: &[u32]) -> Result<Piece, Error> {
         _ => None,
     };
     let indices = UInt32Array::from(if run.is_some() { Vec::new() } else { rows.to_vec() });
-    let pick = |array: &dyn Array| -> Result<ArrayRef, Error> {
-        match run {
-            Some(first) => Ok(array.slice(first, rows.len())),
-            None => take(array, &indices, None).map_err(broken),
-        }
-    };
-    let mask = |mask: &BooleanArray| Ok::<_, Error>(pick(mask)?.as_boolean().clone());
-    let argument = |argument: &Argument| {
-        Ok(Argument {
-            values: argument.values.as_ref().map(|values| pick(values.as_ref())).transpose()?,
-            mask: argument.mask.as_ref().map(mask).transpose()?,
-        })
-    };
-    Ok(Piece {
-        rows: rows.len(),
-        keys: whole.keys.iter().map(|key| pick(key.as_ref())).collect::<Result<_, _>>()?,
-        arguments: whole.arguments.iter().map(argument).collect::<Result<_, Error>>()?,
+    whole.map(rows.len(), &|array| match run {
+        Some(first) => Ok(array.slice(first, rows.len())),
+        None => take(array, &indices, None).map_err(broken),
     })
 }

@@ -1,0 +1,73 @@
+//! An aggregate over each batch for itself: nothing is remembered from one to the next.
+
+use crate::envelope::{Data, Envelope, batch};
+use crate::error::Error;
+use crate::eval::{Evaluator, constant_times};
+use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
+use crate::operator::{Context, Operator};
+use arrow::array::Int64Array;
+use arrow::datatypes::Schema as ArrowSchema;
+use std::sync::Arc;
+use weir_planner::id::OperatorId;
+use weir_planner::plan::BatchWork;
+use weir_planner::schema::Schema;
+
+/// Groups the rows of each batch. Shape: any rows in; keys and aggregates out, one batch for each
+/// that came, which may be empty, in the order in which the keys first appear in it. Without
+/// aggregates these are the distinct keys. Its rows have the latest time of the batch, and its
+/// latest stamp where it has any.
+pub struct Batch {
+    grouping: Grouping,
+    groups: Groups,
+    scratch: Scratch,
+    having: Option<Evaluator>,
+    output: Arc<ArrowSchema>,
+    held: Option<Envelope>,
+}
+
+impl Batch {
+    /// Builds the aggregate.
+    ///
+    /// Errors: expressions or types that do not fit.
+    pub fn new(id: &OperatorId, work: &BatchWork, input: &Schema, output: &Schema) -> Result<Self, Error> {
+        let types: Vec<_> = key_columns(id, &work.keys, input)?.iter().map(|i| input.0[*i].ty.to_arrow()).collect();
+        Ok(Batch {
+            grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
+            groups: Groups::new(id, &types, &work.aggregates)?,
+            scratch: Scratch::default(),
+            having: work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?,
+            output: Arc::new(output.to_arrow()),
+            held: None,
+        })
+    }
+
+    fn aggregate(&mut self, data: &Data, context: &mut Context<'_>) -> Result<Data, Error> {
+        let piece = self.grouping.piece(data, context.wall_ms)?;
+        self.groups.clear();
+        self.groups.add(&piece, &mut self.scratch)?;
+        let all: Vec<u32> = (0..self.groups.len() as u32).collect();
+        let columns = self.groups.results(&all)?;
+        let latest = |times: &Int64Array| times.values().iter().copied().max().map(|latest| constant_times(latest, all.len()));
+        let times = latest(&data.times).unwrap_or_else(|| constant_times(0, 0));
+        let stamps = data.stamps.as_ref().and_then(latest);
+        let data = Data { rows: batch(self.output.clone(), columns, all.len())?, times, stamps };
+        match &self.having {
+            None => Ok(data),
+            Some(having) => data.filter(&having.holds(&data, context.wall_ms)?),
+        }
+    }
+}
+
+impl Operator for Batch {
+    fn take(&mut self, envelope: Envelope, context: &mut Context<'_>) -> Result<(), Error> {
+        self.held = Some(match envelope {
+            Envelope::Data(data) => Envelope::Data(self.aggregate(&data, context)?),
+            Envelope::Watermark(_) | Envelope::Idle | Envelope::Active | Envelope::Barrier(_) | Envelope::End => envelope,
+        });
+        Ok(())
+    }
+
+    fn give(&mut self, _context: &mut Context<'_>) -> Result<Option<Envelope>, Error> {
+        Ok(self.held.take())
+    }
+}

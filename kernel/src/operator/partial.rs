@@ -1,0 +1,247 @@
+//! First stage of a window aggregate (WIN-7): rows become states of groups before the shuffle.
+//!
+//! It holds groups until a barrier, a watermark that closes their window, an idle or end mark, its
+//! linger or its bound, and gives them on before what made it let go. So it has no state, and a
+//! window behind it sees every row before the mark that would fire it.
+//!
+//! Grouping pays only where rows come together. What was held is measured when it goes: where two
+//! rows or more did not become one, the next rows pass through, each as the state of itself, and
+//! after a while it is tried again. A trial costs a hash and a probe of each row that it holds, so
+//! it is made for one in [`PASSES`] rows.
+
+use crate::envelope::{BATCH_ROWS, Data, Envelope, batch};
+use crate::error::Error;
+use crate::eval::constant_times;
+use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
+use crate::operator::window::judge::Judge;
+use crate::operator::window::pieces::Splitter;
+use crate::operator::{Context, Operator};
+use crate::state::layout::Marks;
+use arrow::array::{ArrayRef, Int64Array};
+use arrow::datatypes::{DataType, Schema as ArrowSchema};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use weir_planner::id::OperatorId;
+use weir_planner::plan::WindowWork;
+use weir_planner::schema::Schema;
+
+/// How long a group waits at most.
+const LINGER_NS: u64 = 10_000_000;
+/// Groups held at most, but for those of one batch.
+const GROUPS_MAX: usize = 65_536;
+/// So many groups that came from less than twice as many rows are enough to stop a trial.
+const GROUPS_ENOUGH: usize = BATCH_ROWS;
+/// Fewer rows than this say nothing about how well they come together.
+const ROWS_ENOUGH: u64 = 2_048;
+/// Rows that pass through for each row of a trial.
+const PASSES: u64 = 64;
+/// Emptied groups kept for their room.
+const SPARE_MAX: usize = 4;
+
+/// A first stage. Shape: any rows in; [`weir_planner::plan::partial`] out.
+pub struct Partial {
+    id: OperatorId,
+    work: WindowWork,
+    judge: Judge,
+    grouping: Grouping,
+    key_types: Vec<DataType>,
+    output: Arc<ArrowSchema>,
+    /// Groups of each window.
+    holds: BTreeMap<i64, Groups>,
+    spare: Vec<Groups>,
+    /// Makes states of single rows; has no groups.
+    lifting: Groups,
+    splitter: Splitter,
+    scratch: Scratch,
+    /// When the first of the held rows came.
+    since_ns: Option<u64>,
+    groups_held: usize,
+    /// Rows, and the groups that they came to, of holds that went since the last verdict.
+    measured: (u64, u64),
+    /// Rows that are still to pass through.
+    passing: u64,
+    leaving: VecDeque<(i64, Groups, u32)>,
+    /// What goes after them.
+    next: Option<Envelope>,
+}
+
+impl Partial {
+    /// Builds the stage for a planned window.
+    ///
+    /// Errors: expressions or types that do not fit.
+    pub fn new(id: &OperatorId, work: &WindowWork, input: &Schema, output: &Schema) -> Result<Self, Error> {
+        let key_types: Vec<_> = key_columns(id, &work.keys, input)?.iter().map(|i| input.0[*i].ty.to_arrow()).collect();
+        Ok(Partial {
+            id: id.clone(),
+            work: work.clone(),
+            judge: Judge::new(id, work)?,
+            grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
+            lifting: Groups::new(id, &key_types, &work.aggregates)?,
+            key_types,
+            output: Arc::new(output.to_arrow()),
+            holds: BTreeMap::new(),
+            spare: Vec::new(),
+            splitter: Splitter::default(),
+            scratch: Scratch::default(),
+            since_ns: None,
+            groups_held: 0,
+            measured: (0, 0),
+            passing: 0,
+            leaving: VecDeque::new(),
+            next: None,
+        })
+    }
+
+    fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
+        let nothing_gone = Marks { fired_ms: i64::MIN, evicted_ms: i64::MIN };
+        let data = self.judge.on_time(data, None, nothing_gone, context)?;
+        let Some((first, last)) = self.judge.span(&data)? else { return Ok(()) };
+        if self.passing > 0 {
+            self.passing = self.passing.saturating_sub(data.len() as u64);
+            self.next = Some(Envelope::Data(self.passed(&data, first == last, context)?));
+            return Ok(());
+        }
+        let piece = self.grouping.piece(&data, context.wall_ms)?;
+        self.since_ns.get_or_insert(context.now_ns);
+        if first == last {
+            self.hold(first, &piece)?;
+        } else {
+            self.splitter.split(data.times.values(), self.work.size_ms, self.work.offset_ms);
+            for (start, part) in self.splitter.pieces(&piece)? {
+                self.hold(start, &part)?;
+            }
+        }
+        let rows: u64 = self.holds.values().map(Groups::rows_behind).sum();
+        if self.groups_held >= GROUPS_MAX || (self.groups_held >= GROUPS_ENOUGH && !pays(rows, self.groups_held as u64)) {
+            self.let_go(i64::MAX);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, start: i64, piece: &crate::accumulate::piece::Piece) -> Result<(), Error> {
+        let groups = match self.holds.entry(start) {
+            std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::btree_map::Entry::Vacant(free) => free.insert(match self.spare.pop() {
+                Some(spare) => spare,
+                None => Groups::new(&self.id, &self.key_types, &self.work.aggregates)?,
+            }),
+        };
+        let before = groups.len();
+        groups.add(piece, &mut self.scratch)?;
+        self.groups_held += groups.len() - before;
+        Ok(())
+    }
+
+    /// Each row as the state of itself.
+    fn passed(&mut self, data: &Data, one_window: bool, context: &Context<'_>) -> Result<Data, Error> {
+        let count = data.len();
+        let piece = self.grouping.piece(data, context.wall_ms)?;
+        let times = data.times.values();
+        let starts = match times.first() {
+            Some(time) if one_window => constant_times(self.judge.start(*time)?, count),
+            _ => {
+                let shift = self.work.offset_ms.rem_euclid(self.work.size_ms);
+                let mut last = i64::MIN;
+                // Rows come mostly in order: the last row's window is the likely one. None of them is
+                // out of range, since the least and the greatest are not.
+                let start = |time: &i64| {
+                    if *time < last || *time >= last.saturating_add(self.work.size_ms) {
+                        last = time - (time - shift).rem_euclid(self.work.size_ms);
+                    }
+                    last
+                };
+                times.iter().map(start).collect::<Vec<_>>().into()
+            }
+        };
+        let mut columns = piece.keys.clone();
+        columns.push(Arc::new(starts.clone()));
+        columns.extend(piece.lift(self.lifting.accumulators())?);
+        columns.push(Arc::new(Int64Array::from_value(1, count)));
+        Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: starts, stamps: None })
+    }
+
+    /// Lets windows go whose end and lateness a watermark has passed.
+    fn let_go(&mut self, watermark: i64) {
+        while let Some(first) = self.holds.first_entry() {
+            let closes = first.key().saturating_add(self.work.size_ms).saturating_add(self.work.allowed_lateness_ms);
+            if closes > watermark {
+                break;
+            }
+            let (start, groups) = first.remove_entry();
+            self.groups_held -= groups.len();
+            self.measured = (self.measured.0 + groups.rows_behind(), self.measured.1 + groups.len() as u64);
+            self.leaving.push_back((start, groups, 0));
+        }
+        if self.holds.is_empty() {
+            self.since_ns = None;
+        }
+        let (rows, groups) = self.measured;
+        if rows >= ROWS_ENOUGH {
+            if !pays(rows, groups) {
+                self.passing = rows * PASSES;
+                // What is held of other windows goes as well: nothing is held while rows pass.
+                self.measured = (0, 0);
+                self.let_go(i64::MAX);
+            }
+            self.measured = (0, 0);
+        }
+    }
+
+    fn leave(&mut self) -> Result<Option<Data>, Error> {
+        let Some((start, groups, next)) = self.leaving.front_mut() else { return Ok(None) };
+        let until = (*next as usize + BATCH_ROWS).min(groups.len()) as u32;
+        let listed: Vec<u32> = (*next..until).collect();
+        let starts = constant_times(*start, listed.len());
+        let mut columns = groups.keys(&listed)?;
+        columns.push(Arc::new(starts.clone()) as ArrayRef);
+        for accumulator in groups.accumulators() {
+            columns.extend(accumulator.image(&listed)?);
+        }
+        columns.push(Arc::new(Int64Array::from(groups.rows()[*next as usize..until as usize].to_vec())));
+        let data = Data { rows: batch(self.output.clone(), columns, listed.len())?, times: starts, stamps: None };
+        *next = until;
+        if until as usize == groups.len()
+            && let Some((_, mut groups, _)) = self.leaving.pop_front()
+            && self.spare.len() < SPARE_MAX
+        {
+            groups.clear();
+            self.spare.push(groups);
+        }
+        Ok(Some(data))
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.since_ns.map(|since| since.saturating_add(LINGER_NS))
+    }
+}
+
+/// Whether so many rows for so many groups are worth it.
+fn pays(rows: u64, groups: u64) -> bool {
+    rows >= 2 * groups
+}
+
+impl Operator for Partial {
+    fn take(&mut self, envelope: Envelope, context: &mut Context<'_>) -> Result<(), Error> {
+        match envelope {
+            Envelope::Data(data) => return self.add(data, context),
+            Envelope::Watermark(watermark) => self.let_go(watermark),
+            Envelope::Idle | Envelope::Active | Envelope::Barrier(_) | Envelope::End => self.let_go(i64::MAX),
+        }
+        self.next = Some(envelope);
+        Ok(())
+    }
+
+    fn give(&mut self, context: &mut Context<'_>) -> Result<Option<Envelope>, Error> {
+        if self.due_ns().is_some_and(|due| due <= context.now_ns) {
+            self.let_go(i64::MAX);
+        }
+        match self.leave()? {
+            Some(data) => Ok(Some(Envelope::Data(data))),
+            None => Ok(self.next.take()),
+        }
+    }
+
+    fn until_ns(&self) -> Option<u64> {
+        self.due_ns()
+    }
+}
