@@ -339,3 +339,81 @@ fn bytes_of_text_are_counted() {
     longest.update(&[0], Some(&greater)).unwrap();
     assert_eq!(longest.bytes(), empty + 1);
 }
+
+/// Results of groups, floats to 12 digits: the compensation may round elsewhere in another order.
+fn results(accumulator: &dyn Accumulator, groups: &[u32]) -> String {
+    match accumulator.peek(groups) {
+        Err(error) => error.message,
+        Ok(array) if array.data_type() == &DataType::Float64 => {
+            let array = array.as_primitive::<Float64Type>();
+            array.iter().map(|value| value.map_or("null".to_owned(), |value| format!("{value:.12e}"))).collect::<Vec<_>>().join(" ")
+        }
+        Ok(array) => format!("{array:?}"),
+    }
+}
+
+/// WIN-7: states of parts merge to the state of the whole, whatever the parts: halves, single
+/// rows lifted, parts merged twice over; also where a part overflows and the whole does not.
+#[test]
+fn merged_states_are_the_whole() {
+    let groups = [0, 0, 1, 0, 2, 1];
+    for (i, (mut whole, mut first, values)) in every_kind().into_iter().enumerate() {
+        whole.grow(4);
+        whole.update(&groups, Some(&values)).unwrap();
+        let expected = results(whole.as_ref(), &[0, 1, 2, 3]);
+        let fresh = || every_kind().remove(i).0;
+        // Halves: groups of each have other numbers.
+        let mut second = fresh();
+        first.grow(4);
+        second.grow(4);
+        first.update(&groups[..3], Some(&values.slice(0, 3))).unwrap();
+        second.update(&groups[3..].iter().map(|group| 3 - group).collect::<Vec<_>>(), Some(&values.slice(3, 3))).unwrap();
+        let mut merged = fresh();
+        merged.grow(4);
+        merged.merge(&[3, 2, 1, 0], &second.image(&[0, 1, 2, 3]).unwrap()).unwrap();
+        merged.merge(&[0, 1, 2, 3], &first.image(&[0, 1, 2, 3]).unwrap()).unwrap();
+        assert_eq!(results(merged.as_ref(), &[0, 1, 2, 3]), expected, "halves of kind {i}");
+        // Single rows, in one go and from a slice of a longer column.
+        let lifted = fresh().lift(6, Some(&values)).unwrap();
+        let types: Vec<DataType> = lifted.iter().map(|column| column.data_type().clone()).collect();
+        assert_eq!(types, whole.image_fields().into_iter().map(|(_, ty)| ty).collect::<Vec<_>>(), "kind {i}");
+        let mut from_rows = fresh();
+        from_rows.grow(4);
+        let part = |from: usize, rows: usize| lifted.iter().map(|column| column.slice(from, rows)).collect::<Vec<_>>();
+        from_rows.merge(&groups[2..], &part(2, 4)).unwrap();
+        from_rows.merge(&groups[..2], &part(0, 2)).unwrap();
+        assert_eq!(results(from_rows.as_ref(), &[0, 1, 2, 3]), expected, "rows of kind {i}");
+        // Cleared, it begins anew.
+        from_rows.clear();
+        from_rows.grow(4);
+        from_rows.update(&groups, Some(&values)).unwrap();
+        assert_eq!(results(from_rows.as_ref(), &[0, 1, 2, 3]), expected, "cleared kind {i}");
+    }
+}
+
+/// WIN-7: a part whose sum leaves the range is no error where the whole comes back into it, and the
+/// whole is one where no part is.
+#[test]
+fn only_the_whole_decides_whether_a_sum_overflows() {
+    let of = |values: &[i64]| fed(F::Sum, T::BigInt, T::BigInt, Arc::new(Int64Array::from(values.to_vec())));
+    let merged = |parts: &[&[i64]]| {
+        let mut all = made(F::Sum, T::BigInt, T::BigInt);
+        all.grow(1);
+        parts.iter().for_each(|part| all.merge(&[0], &of(part).image(&[0]).unwrap()).unwrap());
+        all.peek(&[0])
+    };
+    let back = merged(&[&[i64::MAX, i64::MAX], &[-1, -i64::MAX]]).unwrap();
+    assert_eq!(back.as_primitive::<Int64Type>().value(0), i64::MAX - 1);
+    assert_eq!(merged(&[&[i64::MIN, -1], &[1]]).unwrap().as_primitive::<Int64Type>().value(0), i64::MIN);
+    let error = merged(&[&[i64::MAX], &[1]]).unwrap_err();
+    assert_eq!(error.message, "sum overflows BIGINT: it comes to 9223372036854775808");
+}
+
+/// `count(*)` counts the rows that a filter lets through, which is what a NULL argument stands for.
+#[test]
+fn count_star_is_lifted_by_its_filter() {
+    let count = accumulator(&planned(F::Count, None, T::BigInt)).unwrap();
+    let counts = |values: Option<ArrayRef>| count.lift(3, values.as_ref()).unwrap()[0].as_primitive::<Int64Type>().values().to_vec();
+    assert_eq!(counts(None), [1, 1, 1]);
+    assert_eq!(counts(Some(Arc::new(BooleanArray::from(vec![Some(true), None, Some(true)])))), [1, 0, 1]);
+}

@@ -10,9 +10,9 @@ pub(crate) mod judge;
 mod partials;
 pub(crate) mod pieces;
 
+use crate::accumulate::piece::Piece;
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch, broken};
 use crate::error::Error;
-use crate::accumulate::piece::Piece;
 use crate::eval::{Evaluator, constant_times};
 use crate::io::Restored;
 use crate::operator::grouping::{Grouping, key_columns};

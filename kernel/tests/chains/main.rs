@@ -4,6 +4,7 @@
 mod held;
 mod plans;
 mod recovery;
+mod stages;
 mod times;
 mod windows;
 mod world;

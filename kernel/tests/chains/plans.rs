@@ -4,6 +4,7 @@ use weir_planner::connector::{Memory, Nothing, SinkOptions, SourceOptions};
 use weir_planner::expr::{Aggregate, AggregateFunction, Expr, Typed};
 use weir_planner::id::{ChainId, JobId, JobVersion, OperatorId, RegionId};
 use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work};
+use weir_planner::plan::partial::{partial_id, partial_rows};
 use weir_planner::schema::{Column, ColumnType, Schema};
 use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow};
 use weir_planner::time::TimeUnit;
@@ -147,4 +148,20 @@ pub fn windowed(shape: &Shape) -> JobPlan {
     let out = sink(&window.output);
     let chains = vec![(shape.sources, vec![source("in", shape)]), (shape.windows, vec![window, out])];
     plan(chains, vec![(0, 1, Routing::Partitioned(vec!["k".to_owned()]))], shape)
+}
+
+/// The same plan with a first stage before the shuffle into its window.
+pub fn two_stages(mut plan: JobPlan) -> JobPlan {
+    let holds = |chain: &Chain| chain.operators.iter().any(|operator| matches!(operator.work, Work::Window(_)));
+    let consumer = plan.chains.iter().position(holds).unwrap();
+    let edge = plan.edges.iter().find(|edge| edge.to == ChainId::new(consumer as u32)).unwrap();
+    let producer = edge.from.get() as usize;
+    let Work::Window(work) = &mut plan.chains[consumer].operators[0].work else { panic!("the window is not the head") };
+    let first = work.clone();
+    work.partials = true;
+    let input = plan.chains[producer].operators.last().unwrap().output.clone();
+    let output = partial_rows(&first, &input).unwrap();
+    let partial = PlanOperator { id: partial_id(&id("win")).unwrap(), output, work: Work::Partial(first) };
+    plan.chains[producer].operators.push(partial);
+    plan
 }

@@ -12,7 +12,7 @@ use weir_planner::plan::{JobPlan, MapWork, PlanOperator, Routing, Work};
 use weir_planner::schema::ColumnType;
 use weir_planner::spec::OnOverflow;
 
-const BRISK: Pace = Pace { batch_max: 4096, sink_slow: 1 };
+pub const BRISK: Pace = Pace { batch_max: 4096, sink_slow: 1 };
 
 pub fn row(split: u32, time: i64, key: i64, value: i64) -> Row {
     Row { split, time_ms: Some(time), key: Some(key), value: Some(value) }
@@ -58,7 +58,7 @@ pub fn world(plan: &JobPlan, feed: &Feed, seed: u64, pace: Pace) -> Result<World
 }
 
 /// Runs a bounded feed to its end.
-fn run(plan: &JobPlan, rows: &[Row], seed: u64, pace: Pace) -> Result<World, Error> {
+pub fn run(plan: &JobPlan, rows: &[Row], seed: u64, pace: Pace) -> Result<World, Error> {
     let mut world = world(plan, &Feed::of(rows, true), seed, pace)?;
     world.settle()?;
     assert!(world.ended(), "a bounded feed comes to its end");

@@ -59,13 +59,7 @@ impl Judge {
     /// by how much: how far its stamp lies past the end of the window's lateness or, where the
     /// window had been retired, how far past its end windows had been retired. `behind`: how many
     /// rows each one stands for.
-    pub(crate) fn on_time(
-        &self,
-        data: Data,
-        behind: Option<&Int64Array>,
-        marks: Marks,
-        context: &mut Context<'_>,
-    ) -> Result<Data, Error> {
+    pub(crate) fn on_time(&self, data: Data, behind: Option<&Int64Array>, marks: Marks, context: &mut Context<'_>) -> Result<Data, Error> {
         let gone = marks.fired_ms.max(marks.evicted_ms);
         let Some(least) = data.times.values().iter().min() else { return Ok(data) };
         if data.stamps.is_none() && self.start(*least)? + self.size_ms > gone {

@@ -1,0 +1,152 @@
+//! Aggregates in two stages: the same answer as in one, and counters that count rows.
+
+use crate::plans::{Shape, two_stages, windowed};
+use crate::windows::{BRISK, random_rows, random_shape, row, run, united, world};
+use crate::world::{Cut, FakeClock, Feed, Pace, Rng, World, collect};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_kernel::chain::Step;
+use weir_kernel::metric::TaskMetrics;
+use weir_oracle::{Row, tumble_late};
+use weir_planner::id::ChainId;
+
+/// The sum of a counter over the tasks of an operator.
+fn sum(world: &World, operator: &str, pick: fn(&TaskMetrics) -> &std::sync::atomic::AtomicU64) -> u64 {
+    let metrics: Vec<_> = world.chains.iter().map(|chain| chain.metrics()).collect();
+    let tasks = metrics.iter().flat_map(|metrics| &metrics.tasks).filter(|task| task.task.operator.as_str() == operator);
+    tasks.map(|task| pick(task).load(Ordering::SeqCst)).sum()
+}
+
+/// WIN-7: in one stage or two, the same windows and the same number of late rows, whatever the
+/// batch cut, parallelism and interleaving; what goes in comes out as rows, late rows apart.
+#[test]
+fn two_stages_same_answer() {
+    let (mut rows_all, mut partials_all) = (0, 0);
+    for seed in 0..40 {
+        let mut rng = Rng(seed);
+        let count = [0, 1, 50, 800, 6_000][rng.below(5) as usize];
+        let rows = random_rows(&mut rng, count);
+        let shape = random_shape(&mut rng);
+        let expected = tumble_late(&rows, shape.size_ms, shape.offset_ms, shape.bound_ms, shape.lateness_ms);
+        let pace = Pace { batch_max: [1, 7, 300, 4096][rng.below(4) as usize], sink_slow: 1 + rng.below(3) };
+        let plan = if rng.one_in(4) { united(&shape) } else { windowed(&shape) };
+        println!("seed {seed}: {count} rows, cut {}, {shape:?}", pace.batch_max);
+        for plan in [two_stages(plan.clone()), plan] {
+            let world = run(&plan, &rows, seed, pace).unwrap();
+            assert_eq!(collect(&world.outs), expected.windows);
+            assert_eq!(world.counted(|task| &task.rows_late), expected.late);
+            let staged = plan.chains.iter().any(|chain| chain.operators.iter().any(|operator| operator.id.as_str() == "win-partial"));
+            let on_time: i64 = expected.windows.values().map(|window| window.count).sum();
+            assert_eq!(sum(&world, "win", |task| &task.rows_in) as i64, on_time + if staged { 0 } else { expected.late as i64 });
+            if staged {
+                assert_eq!(sum(&world, "win-partial", |task| &task.rows_late), expected.late, "judged by the first stage");
+                assert_eq!(sum(&world, "win-partial", |task| &task.rows_in) as i64, on_time + expected.late as i64);
+                rows_all += on_time;
+                partials_all += sum(&world, "win-partial", |task| &task.rows_out) as i64;
+            }
+        }
+    }
+    assert!(partials_all < rows_all, "{partials_all} partial rows of {rows_all}");
+}
+
+/// WIN-7: the first stage has no state, so that a restart from any cut equals none, also where the
+/// plan had one stage before.
+#[test]
+fn restart_equals_no_restart_in_two_stages() {
+    for seed in 0..20 {
+        let mut rng = Rng(9_000 + seed);
+        let rows = random_rows(&mut rng, 3_000);
+        let shape = random_shape(&mut rng);
+        let pace = Pace { batch_max: 1 + rng.below(200), sink_slow: 1 + rng.below(3) };
+        println!("seed {seed}: {shape:?}");
+        let expected = tumble_late(&rows, shape.size_ms, shape.offset_ms, shape.bound_ms, shape.lateness_ms);
+        let plans = [windowed(&shape), two_stages(windowed(&shape))];
+        let feed = Feed::of(&rows, true);
+        let mut world = world(&plans[rng.below(2) as usize], &feed, rng.next(), pace).unwrap();
+        let (mut cut, mut outs) = (Cut::default(), world.outs.clone());
+        for _ in 0..6 {
+            world.steps(rng.below(120)).unwrap();
+            if !rng.one_in(4) {
+                cut = world.epoch().unwrap();
+                assert!(!cut.images.keys().any(|operator| operator.as_str() == "win-partial"));
+            }
+            world.steps(rng.below(120)).unwrap();
+            if rng.one_in(2) {
+                drop(world);
+                let plan = &plans[usize::from(!rng.one_in(3))];
+                world = World::new(plan, &feed, rng.next(), pace, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
+                outs.extend(world.outs.clone());
+            }
+        }
+        world.settle().unwrap();
+        assert!(world.ended());
+        assert_eq!(collect(&world.outs), expected.windows);
+    }
+}
+
+fn entries(world: &World) -> u64 {
+    sum(world, "win", |task| &task.state_rows)
+}
+
+/// WIN-7: a group waits for its linger and no longer, and the chain asks to be stepped then.
+#[test]
+fn a_group_leaves_after_its_linger() {
+    let shape = Shape { bounded: false, bound_ms: 100_000, ..Shape::default() };
+    let feed = Feed::of(&[row(0, 1, 1, 1), row(0, 2, 1, 1), row(0, 3, 2, 1)], false);
+    let mut world = world(&two_stages(windowed(&shape)), &feed, 1, BRISK).unwrap();
+    let source = world.chains.iter().position(|chain| chain.id().0 == ChainId::new(0)).unwrap();
+    let rest = |world: &mut World| loop {
+        match world.chains[source].step() {
+            Step::Worked => {}
+            Step::Idle { until_ns } => return until_ns,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(rest(&mut world), Some(10_000_000));
+    world.clock.pass_ms(9);
+    assert_eq!(rest(&mut world), Some(10_000_000));
+    assert_eq!(sum(&world, "win-partial", |task| &task.rows_out), 0);
+    world.clock.pass_ms(1);
+    assert_eq!(rest(&mut world), None);
+    world.settle().unwrap();
+    assert_eq!(sum(&world, "win-partial", |task| &task.rows_out), 2);
+    assert_eq!((entries(&world), sum(&world, "win", |task| &task.rows_in)), (2, 3));
+}
+
+/// WIN-7: a barrier takes everything along, a watermark what it closes; before either, not after.
+#[test]
+fn marks_do_not_pass_what_they_close() {
+    let shape = Shape { bounded: false, ..Shape::default() };
+    let feed = Feed::of(&[row(0, 1, 1, 1), row(0, 900, 2, 1)], false);
+    let mut world = world(&two_stages(windowed(&shape)), &feed, 1, BRISK).unwrap();
+    world.steps(30).unwrap();
+    let cut = world.epoch().unwrap();
+    assert_eq!(cut.images.values().flatten().map(|image| image.rows.num_rows()).sum::<usize>(), 2);
+    feed.append(&[row(0, 950, 1, 1), row(0, 1_000, 3, 1)]);
+    let outs: BTreeMap<_, _> = world.outs.clone();
+    for _ in 0..200 {
+        world.step().unwrap();
+    }
+    let found = collect(&outs);
+    assert_eq!(found.iter().map(|(at, agg)| (*at, agg.count)).collect::<Vec<_>>(), [((0, Some(1)), 2), ((0, Some(2)), 1)]);
+}
+
+/// WIN-7: where rows do not come together they pass as they are, and each is still counted once;
+/// eviction and its counters count rows as well (WIN-5).
+#[test]
+fn rows_that_do_not_come_together_pass() {
+    let rows: Vec<Row> = (0..60_000).map(|i| row(0, i / 100, i, i)).collect();
+    let shape = Shape { bound_ms: 10, windows: 3, ..Shape::default() };
+    let world = run(&two_stages(windowed(&shape)), &rows, 5, BRISK).unwrap();
+    assert_eq!(collect(&world.outs), tumble_late(&rows, 1_000, 0, 10, 0).windows);
+    assert_eq!(sum(&world, "win-partial", |task| &task.rows_out), 60_000);
+    assert_eq!(sum(&world, "win", |task| &task.rows_in), 60_000);
+    // 10 windows of 100 keys each, 6 rows a key; one window fits.
+    let rows: Vec<Row> = (0..6_000).map(|i| row(0, i / 600 * 1_000, i % 100, 1)).collect();
+    let shape = Shape { bound_ms: 100_000, keys_max: 100, ..Shape::default() };
+    let world = run(&two_stages(windowed(&shape)), &rows, 5, BRISK).unwrap();
+    let given: i64 = collect(&world.outs).values().map(|window| window.count).sum();
+    assert_eq!(given, 600, "the newest window");
+    assert_eq!(sum(&world, "win", |task| &task.rows_evicted), 900, "entries of the others");
+}
