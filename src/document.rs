@@ -89,7 +89,7 @@ pub fn explain(what: &str, format: PlanFormat) -> anyhow::Result<ExitCode> {
         match format {
             PlanFormat::Text => print!("{}", weir_planner::explain::text(plan)),
             PlanFormat::Dot => print!("{}", weir_planner::explain::dot(plan)),
-            PlanFormat::Json => println!("{}", serde_json::to_string_pretty(&weir_frontend::yaml::masked(plan))?),
+            PlanFormat::Json => println!("{}", serde_json::to_string_pretty(&weir_frontend::yaml::masked(&weir_planner::explain::json(plan)))?),
         }
     }
     Ok(ExitCode::SUCCESS)

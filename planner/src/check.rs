@@ -4,9 +4,12 @@
 //! ignored; what is harmless is accepted and told by [`notices`].
 
 pub mod columns;
+pub mod flow;
 pub mod graph;
 mod job;
 mod operator;
+pub mod ordered;
+pub mod side;
 mod sink;
 mod source;
 
@@ -15,6 +18,7 @@ use crate::expr::Expr;
 use crate::schema::{RESERVED_PREFIX, Schema};
 use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode};
 use columns::{of_operator, united};
+use flow::Flow;
 use graph::Graph;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +43,25 @@ pub fn check(spec: &JobSpec, door: Horizon) -> Vec<Fault> {
     if let Some(graph) = Graph::of(spec) {
         flow(spec, &graph, &mut faults);
     }
+    if !cfg!(test) {
+        not_run_yet(spec, &mut faults);
+    }
     faults
+}
+
+/// What plans can hold and the kernel cannot run yet.
+fn not_run_yet(spec: &JobSpec, faults: &mut Vec<Fault>) {
+    for (i, source) in spec.sources.iter().enumerate() {
+        if source.on_error.policy == crate::spec::ErrorPolicy::Route {
+            faults.push(not_available(format!("sources[{i}].on_error.policy"), "on_error 'route'", "use skip, or fail"));
+        }
+        if source.time.late_event_policy == crate::spec::LatePolicy::Route {
+            faults.push(not_available(format!("sources[{i}].time.late_event_policy"), "late_event_policy 'route'", "use drop"));
+        }
+    }
+    for (i, _) in spec.edges.iter().enumerate().filter(|(_, edge)| edge.ordered) {
+        faults.push(not_available(format!("edges[{i}].ordered"), "an ordered edge", "leave ordered out"));
+    }
 }
 
 /// What a spec asks for that has no effect where it runs, one sentence each.
@@ -119,23 +141,22 @@ fn unknown_column(path: impl Into<String>, what: &str, name: &str, input: &Schem
 fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     let sources: BTreeMap<_, _> = spec.sources.iter().map(|source| (&source.operator_id, source)).collect();
     let upstream = graph.sources_upstream(spec);
-    let mut outputs: Vec<Option<Schema>> = vec![None; spec.operators.len()];
+    let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
         let operator = &spec.operators[at];
-        let producers: Vec<usize> = graph.producers(at).collect();
-        if producers.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
-            continue;
-        }
         if let OperatorKind::Window(_) = operator.kind {
             source::timed(spec, at, &upstream[at], faults);
         }
-        let inputs: Option<Vec<&Schema>> = producers.iter().map(|&from| outputs[from].as_ref()).collect();
-        let Some(inputs) = inputs else { continue };
-        let input = match united(&inputs) {
+        let Some(inputs) = known.inputs(graph, at) else { continue };
+        if inputs.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
+            continue;
+        }
+        let input = match united(&inputs.iter().map(|input| &input.schema).collect::<Vec<_>>()) {
             Ok(input) => input,
             Err((which, difference)) => {
-                let other = producers.get(which).map_or("", |&from| spec.operators[from].id.as_str());
-                let message = format!("the inputs of {} '{}' differ: '{other}' has {difference}", operator.kind.name(), operator.id);
+                let told = |which: usize| inputs.get(which).map_or(String::new(), |input| side::told(spec, input.from, input.rows));
+                let (kind, id, other, first) = (operator.kind.name(), &operator.id, told(which), told(0));
+                let message = format!("the inputs of {kind} '{id}' differ: {other} has {difference} (the first is {first})");
                 let hint = "give all inputs the same columns in the same order, with a map before it";
                 faults.push(Fault::new("schema_mismatch", format!("operators[{at}]"), message).with_hint(hint));
                 continue;
@@ -146,7 +167,8 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
             sink::columns(spec, &operator.id, &input, faults);
         }
         let source = sources.get(&operator.id).copied();
-        outputs[at] = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());
+        let output = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());
+        known.put(at, input, output);
     }
 }
 

@@ -4,11 +4,14 @@
 //! topological order with ties in the spec's order, so that equal specs give equal bytes.
 
 mod layout;
+mod stages;
 mod work;
 
 use crate::check::check;
-use crate::check::columns::{of_operator, pending, read_by_operator, united};
+use crate::check::columns::{of_operator, pending, read_by_operator};
+use crate::check::flow::Flow;
 use crate::check::graph::Graph;
+use crate::check::side::SideRows;
 use crate::error::{Fault, Faults};
 use crate::plan::{Chain, JobPlan, PlanOperator};
 use crate::schema::Schema;
@@ -39,7 +42,7 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
             .map(|source| source.time.allowed_lateness_ms)
             .max()
             .unwrap_or(0);
-        let work = work::of(spec, at, &schemas[at], lateness).ok_or_else(|| missed(spec, operator.id.as_str()))?;
+        let work = work::of(spec, &graph, at, &schemas[at], lateness).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         operators.push(Some(PlanOperator { id: operator.id.clone(), output: schemas[at].clone(), work }));
     }
     let layout = layout::of(spec, &graph, &schemas);
@@ -48,7 +51,7 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
         Chain { id: members.id, parallelism: members.parallelism, operators }
     };
     let chains = layout.chains.iter().map(chain).collect();
-    Ok(JobPlan {
+    let mut plan = JobPlan {
         job: spec.id.clone(),
         version: spec.version,
         max_parallelism: spec.max_parallelism,
@@ -61,7 +64,12 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
         chains,
         edges: layout.edges,
         regions: layout.regions,
-    })
+    };
+    // The kernel does not run first stages yet.
+    if cfg!(test) {
+        stages::insert(&mut plan);
+    }
+    Ok(plan)
 }
 
 /// Something that `check` let through and `compile` cannot plan: a fault of Weir.
@@ -77,19 +85,18 @@ fn source_of(spec: &JobSpec, operator: usize) -> Option<&Source> {
 /// What each operator emits, with sources narrowed to the columns that are used downstream.
 fn schemas(spec: &JobSpec, graph: &Graph) -> Result<Vec<Schema>, Faults> {
     let used = used(spec, graph);
-    let mut schemas: Vec<Schema> = vec![Schema::default(); spec.operators.len()];
+    let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
         let operator = &spec.operators[at];
-        let inputs: Vec<&Schema> = graph.producers(at).map(|from| &schemas[from]).collect();
-        let input = united(&inputs).map_err(|_| missed(spec, operator.id.as_str()))?;
+        let input = known.input(graph, at).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         let source = source_of(spec, at);
         let mut output = of_operator(&operator.kind, source, &input).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         if let (OperatorKind::Source, Some(source)) = (&operator.kind, source) {
             narrow(&mut output, source, used[at].as_ref());
         }
-        schemas[at] = output;
+        known.put(at, input, Some(output));
     }
-    Ok(schemas)
+    Ok((0..spec.operators.len()).map(|at| known.given(at).cloned().unwrap_or_default()).collect())
 }
 
 /// Keeps the used columns in declared order, always with the time column, and never none: a batch
@@ -108,11 +115,18 @@ fn narrow(output: &mut Schema, source: &Source, used: Option<&BTreeSet<String>>)
 /// meet their columns must stay the same, so all of them are used there.
 fn used(spec: &JobSpec, graph: &Graph) -> Vec<Option<BTreeSet<String>>> {
     let mut used: Vec<Option<BTreeSet<String>>> = vec![Some(BTreeSet::new()); spec.operators.len()];
+    for side in &graph.sides.edges {
+        match side.rows {
+            // Late rows are routed whole.
+            SideRows::Late | SideRows::Timeless => used[side.from] = None,
+            SideRows::Error => {}
+        }
+    }
     for &at in graph.order.iter().rev() {
         let kind = &spec.operators[at].kind;
         let own = read_by_operator(kind);
         let wanted = match kind {
-            _ if graph.inputs[at].len() > 1 => None,
+            _ if graph.inputs[at].len() + graph.sides_into(at).count() > 1 => None,
             OperatorKind::Sink | OperatorKind::Join(_) => None,
             OperatorKind::Map(map) if !map.project.is_empty() => Some(own),
             OperatorKind::Window(_) => Some(own),

@@ -1,15 +1,16 @@
-//! A plan as stable text and as a DOT graph (JOB-9). JSON is the plan's own serialisation.
+//! A plan as stable text, as a DOT graph and as JSON (JOB-9).
 //!
-//! Both are functions of the plan alone; secrets never appear, since connectors are shown by name
-//! and by what they read or write.
+//! All three are functions of the plan alone. Text and DOT show connectors by name and by what they
+//! read or write, so secrets never appear there; JSON is the plan as it is stored, and who hands it
+//! out masks it.
 
 pub mod pending;
+mod words;
 
-use crate::connector::{GenerateKind, SinkOptions, SourceOptions};
-use crate::expr::Aggregate;
-use crate::plan::{BatchWork, Chain, JobPlan, PlanOperator, Routing, SinkWork, SourceWork, WindowWork, Work, key_group_range};
-use crate::schema::Schema;
-use crate::spec::{Buffer, Horizon};
+use crate::plan::partial::{Obstacle, obstacle};
+use crate::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Work, key_group_range};
+use crate::spec::Horizon;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Most subtasks of a chain that are listed one by one.
@@ -22,31 +23,32 @@ pub fn text(plan: &JobPlan) -> String {
         Horizon::Local => "local",
         Horizon::Sealed => "sealed",
     };
-    let tasks: u64 = plan.chains.iter().map(|chain| u64::from(chain.parallelism) * chain.operators.len() as u64).sum();
+    let tasks = plan.chains.iter().map(|chain| chain.parallelism as usize * chain.operators.len()).sum();
+    let counts = [
+        counted(plan.chains.len(), "chain"),
+        counted(tasks, "task"),
+        counted(plan.edges.len(), "edge"),
+        counted(plan.regions.len(), "region"),
+        counted(plan.max_parallelism as usize, "key group"),
+    ];
     line(&mut out, format_args!("job {} version {}", plan.job, plan.version));
-    line(
-        &mut out,
-        format_args!(
-            "  {} chains, {tasks} tasks, {} edges, {} regions, {} key groups, horizon {horizon}, epoch every {} ms",
-            plan.chains.len(),
-            plan.edges.len(),
-            plan.regions.len(),
-            plan.max_parallelism,
-            plan.checkpoint.epoch_ms
-        ),
-    );
+    line(&mut out, format_args!("  {}, horizon {horizon}, epoch every {} ms", counts.join(", "), plan.checkpoint.epoch_ms));
     for chain in &plan.chains {
         line(&mut out, format_args!("chain {} x{}", chain.id, chain.parallelism));
-        for operator in &chain.operators {
-            line(&mut out, format_args!("  {}: {}", operator.id, work(&operator.work)));
+        for (at, operator) in chain.operators.iter().enumerate() {
+            line(&mut out, format_args!("  {}: {}", operator.id, words::work(&operator.work)));
+            if let Some(stages) = stages(plan, chain, at) {
+                line(&mut out, format_args!("    {stages}"));
+            }
             if !matches!(operator.work, Work::Sink(_)) {
-                line(&mut out, format_args!("    columns: {}", columns(&operator.output)));
+                line(&mut out, format_args!("    columns: {}", words::columns(&operator.output)));
             }
         }
-        subtasks(plan, chain, &mut out);
+        line(&mut out, format_args!("  tasks: {}", tasks_of(chain)));
+        subtasks(plan, chain).iter().for_each(|task| line(&mut out, format_args!("  {task}")));
     }
     for edge in &plan.edges {
-        line(&mut out, format_args!("edge {} -> {}: {}", edge.from, edge.to, routing(&edge.routing)));
+        line(&mut out, format_args!("edge {} -> {}: {}", edge.from, edge.to, carries(edge)));
     }
     for region in &plan.regions {
         line(&mut out, format_args!("region {}: {}", region.id, members(plan, &region.members)));
@@ -54,22 +56,57 @@ pub fn text(plan: &JobPlan) -> String {
     out
 }
 
-/// The plan as a DOT graph: a box a chain, an arrow an edge.
+/// The plan as a DOT graph: a box a chain, an arrow an edge, dashed where it leads aside.
 pub fn dot(plan: &JobPlan) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("digraph {} {{", quoted(plan.job.as_str())));
     line(&mut out, format_args!("  rankdir=LR;"));
     line(&mut out, format_args!("  node [shape=box];"));
     for chain in &plan.chains {
-        let operators: Vec<String> = chain.operators.iter().map(|operator| format!("{}: {}", operator.id, work(&operator.work))).collect();
-        let label = format!("chain {} x{}\n{}", chain.id, chain.parallelism, operators.join("\n"));
-        line(&mut out, format_args!("  c{} [label={}];", chain.id, quoted(&label)));
+        let mut lines = vec![format!("chain {} x{}", chain.id, chain.parallelism)];
+        for (at, operator) in chain.operators.iter().enumerate() {
+            lines.push(format!("{}: {}", operator.id, words::work(&operator.work)));
+            lines.extend(stages(plan, chain, at).map(|stages| format!("  {stages}")));
+        }
+        lines.push(format!("tasks: {}", tasks_of(chain)));
+        lines.extend(subtasks(plan, chain));
+        line(&mut out, format_args!("  c{} [label={}];", chain.id, quoted(&(lines.join("\n") + "\n"))));
     }
     for edge in &plan.edges {
-        line(&mut out, format_args!("  c{} -> c{} [label={}];", edge.from, edge.to, quoted(&routing(&edge.routing))));
+        let style = if edge.port == Port::Main { "" } else { ", style=dashed" };
+        line(&mut out, format_args!("  c{} -> c{} [label={}{style}];", edge.from, edge.to, quoted(&carries(edge))));
     }
     line(&mut out, format_args!("}}"));
     out
+}
+
+/// The plan as it is stored, with its tasks beside: their chains and, where they hold keyed state,
+/// their key groups as first and last.
+pub fn json(plan: &JobPlan) -> Value {
+    // A plan has only text keys, so that it can always be written.
+    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    let mut tasks = Vec::new();
+    for chain in &plan.chains {
+        for operator in &chain.operators {
+            for subtask in 0..chain.parallelism {
+                let mut task = json!({"task": format!("{}-{subtask}", operator.id), "chain": chain.id});
+                let range = key_group_range(plan.max_parallelism, chain.parallelism, subtask);
+                if let (true, Value::Object(fields)) = (keyed(operator), &mut task) {
+                    let groups = if range.is_empty() { json!([]) } else { json!([range.start, range.end - 1]) };
+                    fields.insert("key_groups".to_owned(), groups);
+                }
+                tasks.push(task);
+            }
+        }
+    }
+    if let Value::Object(fields) = &mut value {
+        fields.insert("tasks".to_owned(), Value::Array(tasks));
+    }
+    value
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
@@ -77,130 +114,66 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
+/// Lines of a label end in `\l`, which sets them flush left.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\l"))
 }
 
-fn columns(schema: &Schema) -> String {
-    let one = |column: &crate::schema::Column| format!("{} {}{}", column.name, column.ty, if column.nullable { "" } else { " NOT NULL" });
-    schema.0.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-fn work(work: &Work) -> String {
-    match work {
-        Work::Source(source) => of_source(source),
-        Work::Map(map) => {
-            let filter = map.filter.as_ref().map(|_| "filter");
-            let project = map.project.as_ref().map(|project| format!("project {}", project.len()));
-            let parts: Vec<String> = filter.map(str::to_owned).into_iter().chain(project).collect();
-            if parts.is_empty() { "map".to_owned() } else { format!("map ({})", parts.join(", ")) }
-        }
-        Work::Window(window) => of_window(window),
-        Work::Partial(window) => format!("partial {}", of_window(window)),
-        Work::Batch(batch) => of_batch(batch),
-        Work::Buffer(buffer) => of_buffer(buffer),
-        Work::Union => "union".to_owned(),
-        Work::Sink(sink) => of_sink(sink),
+/// In how many stages the window at the head of a chain aggregates, and why (PLAN-6).
+fn stages(plan: &JobPlan, chain: &Chain, at: usize) -> Option<String> {
+    let Work::Window(window) = &chain.operators.get(at)?.work else { return None };
+    if window.partials {
+        return Some("two-phase: partial aggregate before the shuffle".to_owned());
     }
-}
-
-fn of_source(source: &SourceWork) -> String {
-    let what = match &source.options {
-        SourceOptions::Generate(generate) => match (generate.kind, generate.table) {
-            (GenerateKind::Nexmark, Some(table)) => format!("nexmark {table:?}").to_lowercase(),
-            (GenerateKind::Nexmark, None) | (GenerateKind::Template, _) => "template".to_owned(),
-        },
-        SourceOptions::Values(values) => format!("{} rows", values.rows.len()),
-        SourceOptions::File(file) => file.path.clone(),
-        SourceOptions::Kafka(kafka) => kafka.topics.join(", "),
-        SourceOptions::Memory(memory) => format!("{} messages", memory.messages.len()),
-        SourceOptions::Http(http) => format!("{}{}", http.address, http.path),
+    let why = match obstacle(plan, chain.id).filter(|_| at == 0)? {
+        Obstacle::NotShuffled => return None,
+        Obstacle::LateRouted => "late rows are routed".to_owned(),
+        Obstacle::NotMergeable(name) => format!("'{name}' cannot be put together from parts"),
+        Obstacle::SharedProducer(producer) => format!("'{producer}' feeds others too"),
     };
-    let format = source.format.as_ref().map(|format| format!(" as {}", format.name())).unwrap_or_default();
-    let time = match &source.time {
-        None => ", processing time".to_owned(),
-        Some(time) => format!(", event time {} less {} ms", time.column, time.bound_ms),
+    Some(format!("one phase: {why}"))
+}
+
+fn keyed(operator: &PlanOperator) -> bool {
+    matches!(&operator.work, Work::Window(window) if !window.keys.is_empty())
+}
+
+/// Every task of a chain, as runs.
+fn tasks_of(chain: &Chain) -> String {
+    let one = |operator: &PlanOperator| match chain.parallelism {
+        1 => format!("{}-0", operator.id),
+        several => format!("{0}-0 to {0}-{1}", operator.id, several - 1),
     };
-    let bounded = if source.bounded { ", bounded" } else { "" };
-    format!("source {} ({what}){format}{time}{bounded}", source.options.name())
-}
-
-fn of_window(window: &WindowWork) -> String {
-    let mut text = format!("window tumbling {} ms", window.size_ms);
-    if window.offset_ms != 0 {
-        text.push_str(&format!(" offset {} ms", window.offset_ms));
-    }
-    if !window.keys.is_empty() {
-        text.push_str(&format!(" by {}", window.keys.join(", ")));
-    }
-    text.push_str(&gives(&window.aggregates));
-    if window.having.is_some() {
-        text.push_str(", having");
-    }
-    if window.allowed_lateness_ms != 0 {
-        text.push_str(&format!(", lateness {} ms", window.allowed_lateness_ms));
-    }
-    text
-}
-
-fn of_batch(batch: &BatchWork) -> String {
-    let keys = if batch.keys.is_empty() { String::new() } else { format!(" by {}", batch.keys.join(", ")) };
-    let having = if batch.having.is_some() { ", having" } else { "" };
-    format!("batch{keys}{}{having}", gives(&batch.aggregates))
-}
-
-fn gives(aggregates: &[(String, Aggregate)]) -> String {
-    let names: Vec<String> =
-        aggregates.iter().map(|(name, aggregate)| format!("{name} = {:?}", aggregate.function).to_lowercase()).collect();
-    if names.is_empty() { String::new() } else { format!(" gives {}", names.join(", ")) }
-}
-
-fn of_buffer(buffer: &Buffer) -> String {
-    match buffer {
-        Buffer::Memory(memory) => format!("buffer of {} rows or {} ms", memory.capacity, memory.timeout_ms),
-        Buffer::Tumbling(tumbling) => format!("buffer of {} ms", tumbling.interval_ms),
-        Buffer::Session(session) => format!("buffer until {} ms of silence", session.gap_ms),
-    }
-}
-
-fn of_sink(sink: &SinkWork) -> String {
-    let what = match &sink.options {
-        SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Result(_) => String::new(),
-        SinkOptions::File(file) => format!(" ({})", file.path),
-        SinkOptions::Kafka(kafka) => format!(" ({})", kafka.topic),
-        SinkOptions::Http(http) => format!(" ({})", http.url),
-    };
-    let format = sink.format.as_ref().map(|format| format!(" as {}", format.name())).unwrap_or_default();
-    format!("sink {}{what}{format}", sink.options.name())
+    chain.operators.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Key groups of the subtasks, where the chain holds keyed state.
-fn subtasks(plan: &JobPlan, chain: &Chain, out: &mut String) {
-    let keyed = |operator: &PlanOperator| matches!(&operator.work, Work::Window(window) if !window.keys.is_empty());
-    let Some(last) = chain.operators.iter().find(|operator| keyed(operator)) else { return };
+fn subtasks(plan: &JobPlan, chain: &Chain) -> Vec<String> {
+    let Some(holder) = chain.operators.iter().find(|operator| keyed(operator)) else { return Vec::new() };
     let shown = chain.parallelism.min(SUBTASKS_SHOWN);
-    for subtask in 0..shown {
+    let one = |subtask| {
         let range = key_group_range(plan.max_parallelism, chain.parallelism, subtask);
         let groups = match range.end - range.start {
             0 => "no key groups".to_owned(),
             1 => format!("key group {}", range.start),
             _ => format!("key groups {} to {}", range.start, range.end - 1),
         };
-        line(out, format_args!("  task {}-{subtask}: {groups}", last.id));
-    }
+        format!("task {}-{subtask}: {groups}", holder.id)
+    };
+    let mut lines: Vec<String> = (0..shown).map(one).collect();
     if chain.parallelism > shown {
-        line(out, format_args!("  … and {} more tasks", chain.parallelism - shown));
+        lines.push(format!("… and {} more tasks", chain.parallelism - shown));
     }
+    lines
 }
 
-fn routing(routing: &Routing) -> String {
-    match routing {
-        Routing::Forward => "forward".to_owned(),
-        Routing::Partitioned(keys) => format!("partitioned by {}", keys.join(", ")),
-        Routing::RoundRobin => "round-robin".to_owned(),
-        Routing::Broadcast => "broadcast".to_owned(),
-        Routing::Deal => "dealt in turn".to_owned(),
-        Routing::Collect => "collected in turn".to_owned(),
+/// Which rows an edge carries, and how they find their subtask.
+fn carries(edge: &PlanEdge) -> String {
+    let routing = words::routing(&edge.routing);
+    match &edge.port {
+        Port::Main => routing,
+        Port::Error(operator) => format!("errors of {operator}, {routing}"),
+        Port::Late(operator) => format!("late rows of {operator}, {routing}"),
     }
 }
 

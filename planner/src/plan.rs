@@ -6,10 +6,11 @@ pub mod partial;
 use crate::connector::{DecodeColumn, Format, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Expr};
 use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};
-use crate::schema::Schema;
+use crate::schema::{Column, Schema, error_rows, late_rows};
 use crate::spec::{Batch, Buffer, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use crate::time::TimeUnit;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A whole job as it will run.
@@ -246,6 +247,17 @@ pub struct Region {
     pub members: Vec<(ChainId, u32)>,
 }
 
+impl Work {
+    /// Whether cuts name its tasks. A first stage holds nothing and comes and goes with the plan, so
+    /// that it appears in no artifact (PLAN-2).
+    pub fn in_cuts(&self) -> bool {
+        match self {
+            Work::Partial(_) => false,
+            Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => true,
+        }
+    }
+}
+
 impl JobPlan {
     /// The chain called `id`.
     pub fn chain(&self, id: ChainId) -> &Chain {
@@ -262,6 +274,50 @@ impl JobPlan {
             chain.operators.iter().flat_map(one).collect::<Vec<_>>()
         };
         self.chains.iter().flat_map(of_chain).collect()
+    }
+
+    /// The tasks that cuts name, in the same order.
+    pub fn tasks_in_cuts(&self) -> Vec<TaskId> {
+        let stages: BTreeSet<&OperatorId> =
+            self.chains.iter().flat_map(|chain| &chain.operators).filter(|o| !o.work.in_cuts()).map(|o| &o.id).collect();
+        self.tasks().into_iter().filter(|task| !stages.contains(&task.operator)).collect()
+    }
+
+    /// Columns that the first operator of a chain takes: those that its edges carry, each of which may
+    /// be NULL where it may be in any of them. Where windows judge a source's rows, its rows without a
+    /// time come in the columns of theirs, not in its own.
+    pub fn input(&self, chain: ChainId) -> Schema {
+        let timeless = |edge: &&PlanEdge| match &edge.port {
+            Port::Late(id) => self.chain(edge.from).operators.iter().any(|o| o.id == *id && matches!(o.work, Work::Source(_))),
+            Port::Main | Port::Error(_) => false,
+        };
+        let (last, first): (Vec<&PlanEdge>, Vec<&PlanEdge>) = self.edges.iter().filter(|edge| edge.to == chain).partition(timeless);
+        let mut carried = first.into_iter().chain(last).map(|edge| self.carried(edge));
+        let mut input = carried.next().unwrap_or_default();
+        let same = |a: &Column, b: &Column| a.name == b.name && a.ty == b.ty;
+        for other in carried.filter(|other| other.0.len() == input.0.len()).collect::<Vec<_>>() {
+            if input.0.iter().zip(&other.0).all(|(mine, theirs)| same(mine, theirs)) {
+                input.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.nullable |= theirs.nullable);
+            }
+        }
+        input
+    }
+
+    /// Columns of the rows that an edge carries, as its producer has them.
+    fn carried(&self, edge: &PlanEdge) -> Schema {
+        let operators = &self.chain(edge.from).operators;
+        match &edge.port {
+            Port::Main => operators.last().map(|operator| operator.output.clone()).unwrap_or_default(),
+            Port::Error(_) => error_rows(),
+            Port::Late(id) => {
+                let at = operators.iter().position(|operator| operator.id == *id).unwrap_or(0);
+                match (at, operators.get(at).map(|operator| &operator.work)) {
+                    (0, Some(Work::Source(_))) => late_rows(&operators[0].output),
+                    (0, _) => late_rows(&self.input(edge.from)),
+                    (after, _) => late_rows(&operators[after - 1].output),
+                }
+            }
+        }
     }
 
     /// Subtask pairs (producer, consumer) that an edge connects, ascending.

@@ -20,7 +20,7 @@ pub struct JobRecord {
     pub attempt: Attempt,
     /// The version that it runs.
     pub version: JobVersion,
-    /// The planned task set, in plan order.
+    /// The planned task set, in plan order, without what appears in no artifact (PLAN-2).
     pub tasks: Vec<TaskId>,
     /// Number of key groups.
     pub max_parallelism: u32,
@@ -34,14 +34,14 @@ impl JobRecord {
         let members = |region: &weir_planner::plan::Region| {
             let tasks = |&(chain, subtask): &(_, u32)| {
                 let chain = plan.chain(chain);
-                chain.operators.iter().map(move |o| TaskId { operator: o.id.clone(), subtask })
+                chain.operators.iter().filter(|o| o.work.in_cuts()).map(move |o| TaskId { operator: o.id.clone(), subtask })
             };
             region.members.iter().flat_map(tasks).collect()
         };
         JobRecord {
             attempt,
             version: plan.version,
-            tasks: plan.tasks(),
+            tasks: plan.tasks_in_cuts(),
             max_parallelism: plan.max_parallelism,
             regions: plan.regions.iter().map(members).collect(),
         }

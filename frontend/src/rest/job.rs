@@ -134,7 +134,7 @@ pub(super) async fn plan(
     };
     let of_dot = |dot: String| ([(header::CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], dot).into_response();
     match (asked.format.as_deref().unwrap_or(by_accept), info.plan.as_deref()) {
-        ("json", Some(plan)) => Ok(Json(yaml::masked(plan)).into_response()),
+        ("json", Some(plan)) => Ok(Json(yaml::masked(&explain::json(plan))).into_response()),
         ("json", None) => Ok(Json(explain::pending::to_json(&info.spec)).into_response()),
         ("text", Some(plan)) => Ok(explain::text(plan).into_response()),
         ("text", None) => Ok(explain::pending::text(&info.spec).into_response()),

@@ -20,7 +20,8 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::collections::BTreeMap;
 use weir_planner::check::check;
-use weir_planner::check::columns::{of_operator, united};
+use weir_planner::check::columns::of_operator;
+use weir_planner::check::flow::Flow;
 use weir_planner::check::graph::Graph;
 use weir_planner::error::Fault;
 use weir_planner::expr::{Aggregate, Expr, Literal, Typed};
@@ -45,11 +46,9 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
     };
     let sources: BTreeMap<_, Source> = spec.sources.iter().map(|source| (source.operator_id.clone(), source.clone())).collect();
     let mut faults = Vec::new();
-    let mut outputs: Vec<Option<Schema>> = vec![None; spec.operators.len()];
+    let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
-        let inputs: Option<Vec<&Schema>> = graph.producers(at).map(|from| outputs.get(from).and_then(Option::as_ref)).collect();
-        let Some(inputs) = inputs else { continue };
-        let Ok(input) = united(&inputs) else { continue };
+        let Some(input) = known.input(&graph, at) else { continue };
         let Some(operator) = spec.operators.get_mut(at) else { continue };
         let path = format!("operators[{at}].config");
         let before = faults.len();
@@ -60,9 +59,7 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
         }
         if faults.len() == before {
             let output = of_operator(&operator.kind, sources.get(&operator.id), &input);
-            if let Some(slot) = outputs.get_mut(at) {
-                *slot = output.filter(|schema| !schema.0.is_empty());
-            }
+            known.put(at, input, output.filter(|schema| !schema.0.is_empty()));
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }

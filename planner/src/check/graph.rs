@@ -1,11 +1,14 @@
 //! The shape of a job: who feeds whom, in which order, and the rules on it (JOB-4, JOB-5).
 
+use super::ordered;
+use super::side::{self, Sides};
 use crate::error::Fault;
 use crate::id::OperatorId;
-use crate::spec::{JobSpec, OperatorKind};
+use crate::spec::{Edge, JobSpec, OperatorKind, WindowShape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The edges of a spec by operator position. Made only where every edge names known operators.
+/// The edges of a spec by operator position, side edges beside them (PLAN-5). Made only where every
+/// edge names known operators; routes that break a rule are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// For each operator, positions in `edges` of what comes in, in the spec's order.
@@ -14,8 +17,39 @@ pub struct Graph {
     pub outputs: Vec<Vec<usize>>,
     /// For each edge, positions of producer and consumer in `operators`.
     pub ends: Vec<(usize, usize)>,
-    /// Operators so that producers come before consumers; ties as in the spec.
+    /// Side edges, and what becomes of rows that maps cannot compute.
+    pub sides: Sides,
+    /// Operators so that producers come before consumers, by side edges too; ties as in the spec.
     pub order: Vec<usize>,
+}
+
+/// Subtasks of the operator at `at`. A window over event time without keys is one group and so one task.
+pub fn subtasks(spec: &JobSpec, at: usize) -> u32 {
+    let Some(operator) = spec.operators.get(at) else { return 1 };
+    match &operator.kind {
+        OperatorKind::Window(window) if window.keys.is_empty() && !matches!(window.window, WindowShape::Batch(_)) => 1,
+        OperatorKind::Window(_)
+        | OperatorKind::Source
+        | OperatorKind::Map(_)
+        | OperatorKind::Join(_)
+        | OperatorKind::Buffer(_)
+        | OperatorKind::Union
+        | OperatorKind::Sink => operator.parallelism.unwrap_or(spec.parallelism),
+    }
+}
+
+/// The key columns of an operator that keeps state by key, which its inputs are partitioned by (JOB-5).
+pub fn keyed_by(kind: &OperatorKind) -> Option<&[String]> {
+    match kind {
+        OperatorKind::Window(window) if !window.keys.is_empty() && !matches!(window.window, WindowShape::Batch(_)) => Some(&window.keys),
+        OperatorKind::Window(_)
+        | OperatorKind::Source
+        | OperatorKind::Map(_)
+        | OperatorKind::Join(_)
+        | OperatorKind::Buffer(_)
+        | OperatorKind::Union
+        | OperatorKind::Sink => None,
+    }
 }
 
 impl Graph {
@@ -30,20 +64,25 @@ impl Graph {
             outputs[from].push(edge);
             inputs[to].push(edge);
         }
+        let sides = side::of(spec, &places, &ends);
+        let mut after: Vec<Vec<usize>> = outputs.iter().map(|edges| edges.iter().map(|&edge| ends[edge].1).collect()).collect();
         let mut missing: Vec<usize> = inputs.iter().map(Vec::len).collect();
+        for side in &sides.edges {
+            after[side.from].push(side.to);
+            missing[side.to] += 1;
+        }
         let mut ready: BTreeSet<usize> = (0..count).filter(|&operator| missing[operator] == 0).collect();
         let mut order = Vec::with_capacity(count);
         while let Some(operator) = ready.pop_first() {
             order.push(operator);
-            for &edge in &outputs[operator] {
-                let (_, to) = ends[edge];
+            for &to in &after[operator] {
                 missing[to] -= 1;
                 if missing[to] == 0 {
                     ready.insert(to);
                 }
             }
         }
-        (order.len() == count).then_some(Graph { inputs, outputs, ends, order })
+        (order.len() == count).then_some(Graph { inputs, outputs, ends, sides, order })
     }
 
     /// Operators that feed `operator`, in the order of its edges.
@@ -56,12 +95,18 @@ impl Graph {
         self.outputs[operator].iter().map(|&edge| self.ends[edge].1)
     }
 
-    /// For each operator, the positions of the source operators upstream of it (itself included).
+    /// Side edges into `operator`.
+    pub fn sides_into(&self, operator: usize) -> impl Iterator<Item = &side::Side> + '_ {
+        self.sides.edges.iter().filter(move |side| side.to == operator)
+    }
+
+    /// For each operator, the positions of the source operators upstream of it (itself included), by
+    /// side edges too.
     pub fn sources_upstream(&self, spec: &JobSpec) -> Vec<BTreeSet<usize>> {
-        let mut upstream = vec![BTreeSet::new(); self.inputs.len()];
+        let mut upstream: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.inputs.len()];
         for &operator in &self.order {
-            let mut all: BTreeSet<usize> =
-                self.producers(operator).flat_map(|from| upstream[from].iter().copied().collect::<Vec<_>>()).collect();
+            let before = self.producers(operator).chain(self.sides_into(operator).map(|side| side.from));
+            let mut all: BTreeSet<usize> = before.flat_map(|from| upstream[from].iter().copied().collect::<Vec<_>>()).collect();
             if matches!(spec.operators[operator].kind, OperatorKind::Source) {
                 all.insert(operator);
             }
@@ -85,10 +130,14 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
     edges(spec, faults);
     joins(spec, faults);
     let places = positions(spec);
+    side::check(spec, &places, faults);
     let known = spec.edges.iter().all(|edge| places.contains_key(&edge.from) && places.contains_key(&edge.to));
     match Graph::of(spec) {
-        Some(graph) => reach(spec, &graph, faults),
-        None if known => cycle(spec, faults),
+        Some(graph) => {
+            reach(spec, &graph, faults);
+            ordered::check(spec, &graph, faults);
+        }
+        None if known => cycle(spec, &places, faults),
         None => {}
     }
 }
@@ -140,15 +189,31 @@ fn edges(spec: &JobSpec, faults: &mut Vec<Fault>) {
             let message = format!("edge '{}' leads into the source '{}'", edge.id, edge.to);
             faults.push(Fault::new("edge_into_source", format!("edges[{i}].to"), message));
         }
-        if edge.partitioned && edge.broadcast {
-            let message = format!("edge '{}' is both partitioned and broadcast", edge.id);
-            faults.push(Fault::new("edge_routing", format!("edges[{i}].broadcast"), message).with_hint("keep one of them"));
-        }
-        if let (true, Some(OperatorKind::Window(window))) = (edge.broadcast, kind(&edge.to)) {
-            let why = if window.keys.is_empty() { "would count every row once a subtask" } else { "is partitioned by the window's keys" };
-            let message = format!("edge '{}' into the window '{}' cannot be broadcast: it {why}", edge.id, edge.to);
-            faults.push(Fault::new("edge_routing", format!("edges[{i}].broadcast"), message).with_hint("leave broadcast out"));
-        }
+        routing(i, edge, kind(&edge.to), faults);
+    }
+}
+
+/// Flags of an edge that contradict each other, or the operator that it leads into (JOB-5).
+fn routing(i: usize, edge: &Edge, to: Option<&OperatorKind>, faults: &mut Vec<Fault>) {
+    let mut bad = |flag: &str, message: String, hint: &str| {
+        faults.push(Fault::new("edge_routing", format!("edges[{i}].{flag}"), message).with_hint(hint));
+    };
+    if edge.partitioned && edge.broadcast {
+        bad("broadcast", format!("edge '{}' is both partitioned and broadcast", edge.id), "keep one of them");
+    }
+    if edge.ordered && (edge.partitioned || edge.broadcast) {
+        let flag = if edge.partitioned { "partitioned" } else { "broadcast" };
+        bad("ordered", format!("edge '{}' is both ordered and {flag}", edge.id), "keep one of them");
+    }
+    let Some(OperatorKind::Window(window)) = to else { return };
+    let keyed = to.is_some_and(|kind| keyed_by(kind).is_some());
+    if edge.ordered && keyed {
+        let message = format!("edge '{}' into the window '{}' cannot be ordered: it is partitioned by the window's keys", edge.id, edge.to);
+        bad("ordered", message, "leave ordered out");
+    }
+    if edge.broadcast && !matches!(window.window, WindowShape::Batch(_)) {
+        let why = if keyed { "is partitioned by the window's keys" } else { "would count every row once a subtask" };
+        bad("broadcast", format!("edge '{}' into the window '{}' cannot be broadcast: it {why}", edge.id, edge.to), "leave broadcast out");
     }
 }
 
@@ -173,32 +238,44 @@ fn joins(spec: &JobSpec, faults: &mut Vec<Fault>) {
     }
 }
 
-fn cycle(spec: &JobSpec, faults: &mut Vec<Fault>) {
+fn cycle(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, faults: &mut Vec<Fault>) {
+    let place = |id: &OperatorId| places.get(id).copied();
+    let ends: Vec<(usize, usize)> = spec.edges.iter().filter_map(|edge| Some((place(&edge.from)?, place(&edge.to)?))).collect();
+    // Side edges are at fault only where the edges alone make no cycle.
+    let mut names = cycle_of(spec, &ends);
+    let what = if names.is_empty() { "the edges and the routes of sources" } else { "the edges" };
+    if names.is_empty() {
+        let sides = side::of(spec, places, &ends).edges;
+        names = cycle_of(spec, &ends.into_iter().chain(sides.iter().map(|side| (side.from, side.to))).collect::<Vec<_>>());
+    }
+    faults.push(
+        Fault::new("cycle", "edges", format!("{what} form a cycle through {}", names.join(", ")))
+            .with_hint("a job's graph must be acyclic: remove one edge of the cycle"),
+    );
+}
+
+/// Ids of the operators on cycles, and between them.
+fn cycle_of<'a>(spec: &'a JobSpec, ends: &[(usize, usize)]) -> Vec<&'a str> {
     // Drop operators that lead nowhere or come from nowhere until only cycles are left.
-    let mut left: BTreeSet<&OperatorId> = spec.operators.iter().map(|operator| &operator.id).collect();
+    let mut left: BTreeSet<usize> = (0..spec.operators.len()).collect();
     loop {
-        let inside = |id: &&OperatorId| {
-            spec.edges.iter().any(|e| e.to == **id && left.contains(&e.from))
-                && spec.edges.iter().any(|e| e.from == **id && left.contains(&e.to))
-        };
-        let next: BTreeSet<&OperatorId> = left.iter().copied().filter(|id| inside(id)).collect();
+        let from: BTreeSet<usize> = ends.iter().filter(|(_, to)| left.contains(to)).map(|(from, _)| *from).collect();
+        let to: BTreeSet<usize> = ends.iter().filter(|(from, _)| left.contains(from)).map(|(_, to)| *to).collect();
+        let next: BTreeSet<usize> = left.iter().copied().filter(|at| from.contains(at) && to.contains(at)).collect();
         if next.len() == left.len() {
             break;
         }
         left = next;
     }
-    let names: Vec<&str> = spec.operators.iter().filter(|o| left.contains(&o.id)).map(|o| o.id.as_str()).collect();
-    faults.push(
-        Fault::new("cycle", "edges", format!("the edges form a cycle through {}", names.join(", ")))
-            .with_hint("a job's graph must be acyclic: remove one edge of the cycle"),
-    );
+    left.into_iter().filter_map(|at| spec.operators.get(at)).map(|operator| operator.id.as_str()).collect()
 }
 
 fn reach(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     let count = spec.operators.len();
     let (mut fed, mut drained) = (vec![false; count], vec![false; count]);
     for &operator in &graph.order {
-        fed[operator] = matches!(spec.operators[operator].kind, OperatorKind::Source) || graph.producers(operator).any(|from| fed[from]);
+        let mut before = graph.producers(operator).chain(graph.sides_into(operator).map(|side| side.from));
+        fed[operator] = matches!(spec.operators[operator].kind, OperatorKind::Source) || before.any(|from| fed[from]);
     }
     for &operator in graph.order.iter().rev() {
         drained[operator] = matches!(spec.operators[operator].kind, OperatorKind::Sink) || graph.consumers(operator).any(|to| drained[to]);

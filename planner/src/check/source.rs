@@ -5,7 +5,7 @@ use super::{declared_names, duration, not_available, out_of_range};
 use crate::connector::{Format, Generate, GenerateKind, KafkaSource, ScanStart, SourceOptions};
 use crate::error::Fault;
 use crate::schema::ColumnType;
-use crate::spec::{ErrorPolicy, JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, Time, TimeMode, WatermarkStrategy};
+use crate::spec::{JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, TimeMode, WatermarkStrategy};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
@@ -27,7 +27,7 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
         if !seen.insert(id) {
             faults.push(Fault::new("duplicate_source", format!("{path}.operator_id"), format!("source '{id}' has more than one entry")));
         }
-        one(spec, source, &path, faults);
+        one(source, &path, faults);
     }
     for (i, operator) in spec.operators.iter().enumerate() {
         if matches!(operator.kind, OperatorKind::Source) && !seen.contains(&operator.id) {
@@ -39,7 +39,7 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
     }
 }
 
-fn one(spec: &JobSpec, source: &Source, path: &str, faults: &mut Vec<Fault>) {
+fn one(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     let (id, kind) = (&source.operator_id, source.config.name());
     if source.input_type != kind {
         let message = format!("source '{id}' has input_type '{}', but config of type '{kind}'", source.input_type.escape_debug());
@@ -48,25 +48,10 @@ fn one(spec: &JobSpec, source: &Source, path: &str, faults: &mut Vec<Fault>) {
     options(source, path, faults);
     codec(source, path, faults);
     columns(source, path, faults);
-    time(spec, source, path, faults);
+    time(source, path, faults);
     if source.durability.as_ref().is_some_and(|durability| durability.enabled) {
         let hint = "leave it out: sources that can be read again lose nothing without it";
         faults.push(not_available(format!("{path}.durability"), "the input log (durability)", hint));
-    }
-    match source.on_error.policy {
-        ErrorPolicy::Fail | ErrorPolicy::Skip => {
-            if source.on_error.to.is_some() {
-                let message = format!("source '{id}' has on_error.to, but the policy is not 'route'");
-                faults.push(Fault::new("route_without_policy", format!("{path}.on_error.to"), message));
-            }
-        }
-        ErrorPolicy::Route => {
-            faults.push(not_available(
-                format!("{path}.on_error.policy"),
-                "on_error 'route'",
-                "use skip, which counts and tells of each bad record, or fail",
-            ));
-        }
     }
     for (field, value, most) in [("rows", source.batch.rows, 1 << 20), ("bytes", source.batch.bytes, 1 << 30)] {
         if !(1..=most).contains(&value) {
@@ -355,7 +340,7 @@ fn fixed_columns(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-fn time(spec: &JobSpec, source: &Source, path: &str, faults: &mut Vec<Fault>) {
+fn time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     let (id, path, time) = (&source.operator_id, format!("{path}.time"), &source.time);
     match time.mode {
         TimeMode::ProcessingTime => {
@@ -373,7 +358,6 @@ fn time(spec: &JobSpec, source: &Source, path: &str, faults: &mut Vec<Fault>) {
         }
         TimeMode::EventTime => event_time(source, &path, faults),
     }
-    late(spec, id, time, &path, faults);
     if time.idle_advance_ms.is_some() {
         let hint = "leave it out: windows of an idle input stay open until a later row comes";
         faults.push(not_available(format!("{path}.idle_advance_ms"), "idle_advance_ms", hint));
@@ -424,37 +408,6 @@ fn event_time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
         faults.push(not_available(format!("{path}.watermark.alignment_ms"), "watermark alignment", "leave alignment_ms out"));
     }
     duration(format!("{path}.allowed_lateness_ms"), "allowed_lateness_ms", time.allowed_lateness_ms, 0, faults);
-}
-
-fn late(spec: &JobSpec, id: &crate::id::OperatorId, time: &Time, path: &str, faults: &mut Vec<Fault>) {
-    let works = "use drop: late rows are counted in weir.job_tasks and told in weir.job_events";
-    match time.late_event_policy {
-        LatePolicy::Drop => {}
-        LatePolicy::Route => faults.push(not_available(format!("{path}.late_event_policy"), "late_event_policy 'route'", works)),
-        LatePolicy::Update => faults.push(not_available(format!("{path}.late_event_policy"), "late_event_policy 'update'", works)),
-    }
-    let Some(route) = &time.late_event_route else { return };
-    let path = format!("{path}.late_event_route");
-    match spec.operators.iter().find(|operator| operator.id == *route) {
-        None => faults.push(Fault::new(
-            "unknown_operator",
-            path.clone(),
-            format!("the late route of source '{id}' is the unknown operator '{route}'"),
-        )),
-        Some(operator) if !matches!(operator.kind, OperatorKind::Sink | OperatorKind::Map(_)) => {
-            let message = format!("the late route of source '{id}' is '{route}', a {}", operator.kind.name());
-            faults.push(Fault::new("bad_late_route", path.clone(), message).with_hint("lead late rows to a sink or a map"));
-        }
-        Some(_) if spec.edges.iter().any(|edge| edge.from == *id && edge.to == *route) => {
-            let message = format!("the late route of source '{id}' to '{route}' is also a normal edge");
-            faults.push(Fault::new("bad_late_route", path.clone(), message));
-        }
-        Some(_) => {}
-    }
-    if time.late_event_policy != LatePolicy::Route {
-        let message = format!("source '{id}' has a late_event_route, but late_event_policy is not 'route'");
-        faults.push(Fault::new("route_without_policy", path, message).with_hint("leave late_event_route out"));
-    }
 }
 
 /// A window needs sources in event time upstream.

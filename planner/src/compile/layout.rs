@@ -1,6 +1,7 @@
 //! Chains, edges and regions: how operators are laid out over tasks (PLAN-2, JOB-5, EPO-1).
 
-use crate::check::graph::Graph;
+use crate::check::graph::{Graph, keyed_by, subtasks};
+use crate::check::ordered::{Turn, turn};
 use crate::expr::Expr;
 use crate::id::{ChainId, RegionId};
 use crate::plan::{PlanEdge, Port, Region, Routing};
@@ -22,14 +23,16 @@ pub(super) struct Layout {
     pub(super) regions: Vec<Region>,
 }
 
-/// Lays a job out. Chains come in topological order of their heads, edges ordered by their ends.
+/// Lays a job out. Chains come in topological order of their heads, edges ordered by their ends and ports.
 pub(super) fn of(spec: &JobSpec, graph: &Graph, schemas: &[Schema]) -> Layout {
-    let parallelism: Vec<u32> = (0..spec.operators.len()).map(|at| parallelism(spec, at)).collect();
+    let parallelism: Vec<u32> = (0..spec.operators.len()).map(|at| subtasks(spec, at)).collect();
     let routing: Vec<Routing> = (0..spec.edges.len()).map(|edge| route(spec, graph, schemas, &parallelism, edge)).collect();
     let mut chains: Vec<Members> = Vec::new();
     let mut chain_of = vec![0usize; spec.operators.len()];
     for &at in &graph.order {
-        match graph.inputs[at].as_slice() {
+        // A side edge leads into the head of a chain, beside whatever else does.
+        let inputs = if graph.sides_into(at).next().is_some() { &[] } else { graph.inputs[at].as_slice() };
+        match inputs {
             [edge] if routing[*edge] == Routing::Forward && graph.outputs[graph.ends[*edge].0].len() == 1 => {
                 chain_of[at] = chain_of[graph.ends[*edge].0];
                 chains[chain_of[at]].operators.push(at);
@@ -51,28 +54,23 @@ pub(super) fn of(spec: &JobSpec, graph: &Graph, schemas: &[Schema]) -> Layout {
             });
         }
     }
-    edges.sort_by_key(|edge| (edge.from, edge.to));
+    for side in &graph.sides.edges {
+        if let Some(port) = side.port(spec) {
+            edges.push(PlanEdge {
+                from: chain_id(chain_of[side.from]),
+                to: chain_id(chain_of[side.to]),
+                routing: if parallelism[side.from] == parallelism[side.to] { Routing::Forward } else { Routing::RoundRobin },
+                port,
+            });
+        }
+    }
+    edges.sort_by(|a, b| (a.from, a.to, &a.port).cmp(&(b.from, b.to, &b.port)));
     let regions = regions(&chains, &edges);
     Layout { chains, edges, regions }
 }
 
 fn chain_id(position: usize) -> ChainId {
     ChainId::new(u32::try_from(position).unwrap_or(u32::MAX))
-}
-
-/// Subtasks of an operator. A window without keys is one group and so one task.
-fn parallelism(spec: &JobSpec, at: usize) -> u32 {
-    let operator = &spec.operators[at];
-    match &operator.kind {
-        OperatorKind::Window(window) if window.keys.is_empty() => 1,
-        OperatorKind::Window(_)
-        | OperatorKind::Source
-        | OperatorKind::Map(_)
-        | OperatorKind::Join(_)
-        | OperatorKind::Buffer(_)
-        | OperatorKind::Union
-        | OperatorKind::Sink => operator.parallelism.unwrap_or(spec.parallelism),
-    }
 }
 
 /// How rows of an edge find their subtask (JOB-5). From one task to one task all ways are the same.
@@ -82,15 +80,15 @@ fn route(spec: &JobSpec, graph: &Graph, schemas: &[Schema], parallelism: &[u32],
     if parallelism[from] == 1 && parallelism[to] == 1 {
         return Routing::Forward;
     }
-    match &spec.operators[to].kind {
-        OperatorKind::Window(window) if !window.keys.is_empty() => return Routing::Partitioned(window.keys.clone()),
-        OperatorKind::Window(_)
-        | OperatorKind::Source
-        | OperatorKind::Map(_)
-        | OperatorKind::Join(_)
-        | OperatorKind::Buffer(_)
-        | OperatorKind::Union
-        | OperatorKind::Sink => {}
+    if let Some(keys) = keyed_by(&spec.operators[to].kind) {
+        return Routing::Partitioned(keys.to_vec());
+    }
+    if flags.ordered {
+        match turn(parallelism[from], parallelism[to]) {
+            Some(Turn::Deal) => return Routing::Deal,
+            Some(Turn::Collect) => return Routing::Collect,
+            Some(Turn::Straight) | None => {}
+        }
     }
     if flags.broadcast {
         return Routing::Broadcast;
@@ -105,22 +103,20 @@ fn route(spec: &JobSpec, graph: &Graph, schemas: &[Schema], parallelism: &[u32],
 /// Names, in the output of `at`, of the key columns of the nearest keyed operator upstream (itself
 /// included). `None` where there is none, a key is not passed on, or several inputs meet before it.
 fn keys_upstream(spec: &JobSpec, graph: &Graph, at: usize) -> Option<Vec<String>> {
-    match &spec.operators[at].kind {
-        OperatorKind::Window(window) => (!window.keys.is_empty()).then(|| window.keys.clone()),
+    let kind = &spec.operators[at].kind;
+    if let Some(keys) = keyed_by(kind) {
+        return Some(keys.to_vec());
+    }
+    let upstream = || match graph.inputs[at].as_slice() {
+        [edge] if graph.sides_into(at).next().is_none() => keys_upstream(spec, graph, graph.ends[*edge].0),
+        _ => None,
+    };
+    match kind {
         OperatorKind::Source | OperatorKind::Join(_) => None,
-        OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Map(_) => {
-            let [edge] = graph.inputs[at].as_slice() else { return None };
-            let keys = keys_upstream(spec, graph, graph.ends[*edge].0)?;
-            match &spec.operators[at].kind {
-                OperatorKind::Map(map) => keys.iter().map(|key| renamed(map, key)).collect(),
-                OperatorKind::Buffer(_)
-                | OperatorKind::Union
-                | OperatorKind::Sink
-                | OperatorKind::Source
-                | OperatorKind::Window(_)
-                | OperatorKind::Join(_) => Some(keys),
-            }
-        }
+        OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => upstream(),
+        OperatorKind::Map(map) => upstream()?.iter().map(|key| renamed(map, key)).collect(),
+        // Rows of each batch come together by these keys: others are not passed on.
+        OperatorKind::Window(window) => upstream().filter(|keys| keys.iter().all(|key| window.keys.contains(key))),
     }
 }
 

@@ -46,7 +46,7 @@ fn lays_out(changes: &[(&str, Value)], chains: &[&str], edges: &[&str]) {
 /// and an operator with two consumers ends its chain.
 #[test]
 fn chains_break_at_keys_and_forks() {
-    lays_out(&[], &["bids+slim x2", "count x2", "out x2", "topic x2"], &["0>1 by bidder", "1>2 forward", "1>3 forward"]);
+    lays_out(&[], &["bids+slim+count-partial x2", "count x2", "out x2", "topic x2"], &["0>1 by bidder", "1>2 forward", "1>3 forward"]);
 }
 
 /// One task on both sides of a keyed edge leaves nothing to shuffle, so the job is fused to its fork.
@@ -59,13 +59,21 @@ fn one_task_fuses_over_keys() {
 #[test]
 fn different_parallelism_goes_round_robin() {
     let changes = [("/operators/4/parallelism", json!(3))];
-    lays_out(&changes, &["bids+slim x2", "count x2", "out x2", "topic x3"], &["0>1 by bidder", "1>2 forward", "1>3 round-robin"]);
+    lays_out(
+        &changes,
+        &["bids+slim+count-partial x2", "count x2", "out x2", "topic x3"],
+        &["0>1 by bidder", "1>2 forward", "1>3 round-robin"],
+    );
 }
 
 #[test]
 fn broadcast_goes_to_every_subtask() {
     let changes = [("/edges/3/broadcast", json!(true))];
-    lays_out(&changes, &["bids+slim x2", "count x2", "out x2", "topic x2"], &["0>1 by bidder", "1>2 forward", "1>3 broadcast"]);
+    lays_out(
+        &changes,
+        &["bids+slim+count-partial x2", "count x2", "out x2", "topic x2"],
+        &["0>1 by bidder", "1>2 forward", "1>3 broadcast"],
+    );
 }
 
 /// JOB-5: `partitioned` into a receiver without a key goes by the nearest key upstream, under the
@@ -74,7 +82,7 @@ fn broadcast_goes_to_every_subtask() {
 fn partitioned_without_a_key_of_its_own() {
     let changes = [("/edges/3/partitioned", json!(true)), ("/edges/0/partitioned", json!(true))];
     let edges = ["0>1 round-robin", "1>2 by bidder", "2>3 forward", "2>4 by bidder"];
-    lays_out(&changes, &["bids x2", "slim x2", "count x2", "out x2", "topic x2"], &edges);
+    lays_out(&changes, &["bids x2", "slim+count-partial x2", "count x2", "out x2", "topic x2"], &edges);
     let named = |project: Value| {
         [
             ("/operators/-", json!({"id": "name", "kind": "map", "config": {"project": project}})),
@@ -83,7 +91,7 @@ fn partitioned_without_a_key_of_its_own() {
             ("/sinks/1/config/key", json!([])),
         ]
     };
-    let chains = ["bids+slim x2", "count x2", "out x2", "name x2", "topic x2"];
+    let chains = ["bids+slim+count-partial x2", "count x2", "out x2", "name x2", "topic x2"];
     let renamed = ["0>1 by bidder", "1>2 forward", "1>3 forward", "3>4 by who"];
     lays_out(&named(json!(["bidder as who", "total"])), &chains, &renamed);
     let lost = ["0>1 by bidder", "1>2 forward", "1>3 forward", "3>4 round-robin"];
@@ -160,7 +168,7 @@ fn inputs_that_meet_keep_their_columns() {
     ];
     let plan = plan(changed(&changes));
     let (chains, edges) = shape(&plan);
-    assert_eq!(chains, ["bids x2", "more x2", "slim x2", "count x2", "out x2", "topic x2"]);
+    assert_eq!(chains, ["bids x2", "more x2", "slim+count-partial x2", "count x2", "out x2", "topic x2"]);
     assert_eq!(edges, ["0>2 forward", "1>2 forward", "2>3 by bidder", "3>4 forward", "3>5 forward"]);
     assert_eq!(plan.chains[0].operators[0].output.0.len(), 5);
     let Work::Window(window) = &plan.chains[3].operators[0].work else { panic!("no window") };

@@ -2,6 +2,8 @@
 
 use super::source_of;
 use crate::check::columns::of_source;
+use crate::check::graph::Graph;
+use crate::check::side::SideRows;
 use crate::connector::{DecodeColumn, Format, GenerateKind, Json, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Typed};
 use crate::plan::{BatchWork, MapWork, SinkWork, SourceWork, TimeWork, WindowWork, Work};
@@ -13,15 +15,17 @@ use crate::time::TimeUnit;
 const MAX_FUTURE_MS: u64 = 86_400_000;
 
 /// The work of the operator at `at`, which emits `output`. `None` where `check` would have refused.
-pub(super) fn of(spec: &JobSpec, at: usize, output: &Schema, lateness_ms: i64) -> Option<Work> {
+pub(super) fn of(spec: &JobSpec, graph: &Graph, at: usize, output: &Schema, lateness_ms: i64) -> Option<Work> {
+    let routes_late = graph.sides.edges.iter().any(|side| side.from == at && side.rows == SideRows::Late);
     let operator = spec.operators.get(at)?;
     Some(match &operator.kind {
         OperatorKind::Source => Work::Source(of_source_entry(source_of(spec, at)?, output)),
-        OperatorKind::Map(map) => Work::Map(of_map(map)?),
+        OperatorKind::Map(map) => Work::Map(of_map(map, graph.sides.on_error.get(at).copied().unwrap_or_default())?),
         OperatorKind::Window(window) => match &window.window {
             WindowShape::Batch(_) => Work::Batch(of_batch(window)?),
             WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
-                Work::Window(of_window(window, lateness_ms)?)
+                let late = if routes_late { LatePolicy::Route } else { LatePolicy::Drop };
+                Work::Window(of_window(window, lateness_ms, late)?)
             }
         },
         OperatorKind::Buffer(buffer) => Work::Buffer(buffer.clone()),
@@ -97,12 +101,12 @@ fn scalar(expression: Option<&Expression<Typed>>) -> Option<Option<crate::expr::
     }
 }
 
-fn of_map(map: &Map) -> Option<MapWork> {
+fn of_map(map: &Map, on_error: ErrorPolicy) -> Option<MapWork> {
     let project = map.project.iter().map(|expression| expression.bound.as_deref().cloned()).collect::<Option<Vec<_>>>()?;
-    Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project), on_error: ErrorPolicy::Fail })
+    Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project), on_error })
 }
 
-fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
+fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy) -> Option<WindowWork> {
     let (size_ms, offset_ms) = match &window.window {
         WindowShape::Tumbling(tumbling) => (tumbling.size_ms, tumbling.offset_ms),
         WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) | WindowShape::Batch(_) => return None,
@@ -117,7 +121,7 @@ fn of_window(window: &Window, lateness_ms: i64) -> Option<WindowWork> {
         allowed_lateness_ms: lateness_ms,
         keys_max: window.max_buffered_keys,
         on_overflow: window.on_overflow,
-        late: LatePolicy::Drop,
+        late,
         partials: false,
     })
 }

@@ -1,8 +1,10 @@
 //! A job that has no plan yet (JOB-6): its operators and edges as far as they are known, and which
 //! columns are still to be taken from the first rows of its sources.
 
-use super::{columns, line, quoted};
-use crate::check::columns::{of_operator, pending, united};
+use super::words::columns;
+use super::{line, quoted};
+use crate::check::columns::{of_operator, pending};
+use crate::check::flow::Flow;
 use crate::check::graph::Graph;
 use crate::schema::Schema;
 use crate::spec::{JobSpec, OperatorKind};
@@ -83,16 +85,13 @@ fn named(spec: &JobSpec, id: &str, kind: &OperatorKind) -> String {
 
 /// What each operator gives, where that does not hang on unknown columns.
 fn known(spec: &JobSpec) -> Vec<Option<Schema>> {
-    let mut outputs: Vec<Option<Schema>> = vec![None; spec.operators.len()];
-    let Some(graph) = Graph::of(spec) else { return outputs };
+    let mut known = Flow::new(spec.operators.len());
+    let Some(graph) = Graph::of(spec) else { return vec![None; spec.operators.len()] };
     for &at in &graph.order {
-        let Some(operator) = spec.operators.get(at) else { continue };
-        let inputs: Option<Vec<&Schema>> = graph.producers(at).map(|from| outputs.get(from).and_then(Option::as_ref)).collect();
-        let Some(input) = inputs.and_then(|inputs| united(&inputs).ok()) else { continue };
+        let (Some(operator), Some(input)) = (spec.operators.get(at), known.input(&graph, at)) else { continue };
         let source = spec.sources.iter().find(|source| source.operator_id == operator.id);
-        if let Some(slot) = outputs.get_mut(at) {
-            *slot = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());
-        }
+        let output = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());
+        known.put(at, input, output);
     }
-    outputs
+    (0..spec.operators.len()).map(|at| known.given(at).cloned()).collect()
 }

@@ -11,9 +11,10 @@
 //! [`Work::Partial`]: crate::plan::Work::Partial
 
 use crate::expr::{Aggregate, AggregateFunction};
-use crate::id::OperatorId;
-use crate::plan::WindowWork;
+use crate::id::{ChainId, OperatorId};
+use crate::plan::{JobPlan, Port, Routing, WindowWork, Work};
 use crate::schema::{Column, ColumnType, Schema};
+use crate::spec::LatePolicy;
 
 /// Column with the start of a partial row's window, ms.
 pub const WINDOW_START_COLUMN: &str = "__window_start";
@@ -75,6 +76,41 @@ pub fn partial_rows(work: &WindowWork, input: &Schema) -> Option<Schema> {
     }
     columns.push(column(ROWS_COLUMN.to_owned(), ColumnType::BigInt));
     Some(Schema(columns))
+}
+
+/// Why the window aggregate at the head of a chain has no first stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The chain does not begin with a window aggregate that takes rows by key from several tasks.
+    NotShuffled,
+    /// Late rows are routed, whole and by the window.
+    LateRouted,
+    /// The state of the aggregate of this name cannot be put together from parts.
+    NotMergeable(String),
+    /// This producer gives its rows to others too.
+    SharedProducer(OperatorId),
+}
+
+/// What stands against a first stage before the shuffle into `chain`; `None` where nothing does.
+pub fn obstacle(plan: &JobPlan, chain: ChainId) -> Option<Obstacle> {
+    let Some(Work::Window(window)) = plan.chain(chain).operators.first().map(|operator| &operator.work) else {
+        return Some(Obstacle::NotShuffled);
+    };
+    let mut inbound = plan.edges.iter().filter(|edge| edge.to == chain).peekable();
+    if inbound.peek().is_none() || !inbound.clone().all(|edge| matches!(edge.routing, Routing::Partitioned(_))) {
+        return Some(Obstacle::NotShuffled);
+    }
+    match window.late {
+        LatePolicy::Drop => {}
+        LatePolicy::Route | LatePolicy::Update => return Some(Obstacle::LateRouted),
+    }
+    if let Some((name, _)) = window.aggregates.iter().find(|(_, aggregate)| state_columns(aggregate).is_none()) {
+        return Some(Obstacle::NotMergeable(name.clone()));
+    }
+    let main = |from: ChainId| plan.edges.iter().filter(move |edge| edge.from == from && edge.port == Port::Main).count();
+    let shared = inbound.find(|edge| main(edge.from) > 1)?;
+    let producer = plan.chain(shared.from).operators.last()?;
+    Some(Obstacle::SharedProducer(producer.id.clone()))
 }
 
 #[cfg(test)]
