@@ -172,6 +172,11 @@ pub struct BenchConfig {
     pub epoch_ms: u64,
 }
 
+/// A variable that a job's connector options refer to as `${env:NAME}`.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Where directories go that last no longer than a command.
 pub fn scratch_root() -> PathBuf {
     std::env::temp_dir()

@@ -30,6 +30,7 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
             address: "in process".to_owned(),
             token: None,
             shards: config.shards,
+            environment: crate::config::variable,
         })
         .await?;
         let mut jobs = Jobs { agent: agent.clone(), held: BTreeMap::new(), retry: config.retry };

@@ -67,6 +67,7 @@ pub fn agent(config: AgentConfig) -> anyhow::Result<()> {
             address: format!("process {}", std::process::id()),
             token: config.node_token.clone(),
             shards: config.shards,
+            environment: crate::config::variable,
         };
         let agent = Agent::open(options).await?;
         let mut session = tokio::spawn(weir_agent::session::run(agent.clone(), Arc::new(HttpLink::new(&config.hub)?)));

@@ -83,6 +83,7 @@ impl Embedded {
             address: "in process".to_owned(),
             token: node_token,
             shards,
+            environment: crate::config::variable,
         })
         .await?;
         let session = tokio::spawn(weir_agent::session::run(agent.clone(), Arc::new(InProcess(hub.clone()))));

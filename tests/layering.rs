@@ -43,7 +43,7 @@ struct Fence {
     allowed: &'static [&'static str],
 }
 
-const FENCES: [Fence; 8] = [
+const FENCES: [Fence; 10] = [
     Fence { name: "redb", allowed: &["hub/src/store", "agent/src/decision", "agent/src/wal"] },
     Fence { name: "axum", allowed: &["frontend/src/rest", "hub/src/agent_api", "src/ops"] },
     Fence { name: "sqlparser", allowed: &["frontend/src/sql", "frontend/src/query", "frontend/src/pgwire"] },
@@ -53,6 +53,8 @@ const FENCES: [Fence; 8] = [
     },
     Fence { name: "rdkafka", allowed: &["agent/src/connector/kafka"] },
     Fence { name: "pgwire", allowed: &["frontend/src/pgwire"] },
+    Fence { name: "hyper", allowed: &["agent/src/connector/http"] },
+    Fence { name: "hyper_util", allowed: &["agent/src/connector/http"] },
     Fence { name: "parquet", allowed: &["agent/src/format/parquet", "agent/src/connector/file"] },
     Fence { name: "std::env", allowed: &["src/config"] },
 ];
@@ -103,7 +105,7 @@ fn a_fenced_crate_is_named_only_behind_its_fence() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    for name in ["redb", "axum", "sqlparser", "datafusion", "rdkafka", "pgwire"] {
+    for name in ["redb", "axum", "sqlparser", "datafusion", "rdkafka", "pgwire", "hyper"] {
         assert!(named.contains_key(name), "no file names {name}: the check sees nothing, or the fence is out of date");
     }
 }

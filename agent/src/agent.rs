@@ -10,6 +10,7 @@ use crate::reconcile::{Held, OnStart, OnStop, on_start, on_stop};
 use crate::region::{JobDirs, blocking};
 use crate::runner::attempt::{Attempt, Order, superseded};
 use crate::runner::{self, Connectors, Context, Options};
+use crate::secret::{Environment, Secrets};
 use crate::shard::Shards;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub struct AgentOptions {
     pub token: Option<String>,
     /// Threads that step chains; `None`: one for each core.
     pub shards: Option<usize>,
+    /// Where `${env:NAME}` of connector options is looked up.
+    pub environment: Environment,
 }
 
 struct Inner {
@@ -155,7 +158,8 @@ impl Agent {
                 before
             }
         };
-        let attempt = Attempt::new(job.clone(), start.attempt, generation, Arc::new(start.plan), self.inner.changed.clone());
+        let secrets = Secrets::new(self.inner.options.environment);
+        let attempt = Attempt::new(job.clone(), start.attempt, generation, Arc::new(start.plan), self.inner.changed.clone(), secrets);
         let attempt = Arc::new(attempt);
         let task = tokio::spawn(runner::run(self.inner.context.clone(), attempt.clone(), start.restore, before));
         jobs.insert(job.clone(), Job { attempt, task: Some(task) });

@@ -4,6 +4,7 @@ pub mod card;
 pub mod drop;
 pub mod file;
 pub mod generate;
+pub mod http;
 pub mod kafka;
 pub mod memory;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub use card::cards;
 
 use crate::error::Error;
 use crate::format::{self, Decoded, json::JsonEncoder};
+use crate::secret::Secrets;
 use arrow::array::RecordBatch;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,6 +47,10 @@ pub struct Opening {
     pub clock: Arc<dyn Clock>,
     /// Directory of the job's result files.
     pub result_dir: PathBuf,
+    /// Gives values for references, and takes them out of messages.
+    pub secrets: Arc<Secrets>,
+    /// Runs what connectors do on sockets.
+    pub runtime: tokio::runtime::Handle,
 }
 
 /// Opens one source task. `positions` are those of the restored cut for every split of the whole
@@ -54,6 +60,8 @@ pub struct Opening {
 /// Errors: `Retry` for an endpoint that does not answer, `User` for a missing file or topic or a
 /// wrong option.
 pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPosition], opening: Opening) -> Result<Box<dyn Source>, Error> {
+    let resolved = opening.secrets.source(&work.options)?;
+    let work = &SourceWork { options: resolved.0, ..work.clone() };
     check_source(work, output)?;
     Ok(match &work.options {
         SourceOptions::Generate(options) => Box::new(generate::GenerateSource::open(options, work, positions, &opening)?),
@@ -61,7 +69,7 @@ pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPositio
         SourceOptions::Memory(options) => Box::new(memory::open(options, work, positions, &opening)?),
         SourceOptions::File(options) => Box::new(file::FileSource::open(options, work, positions, &opening)?),
         SourceOptions::Kafka(options) => Box::new(kafka::source::KafkaSource::open(options, work, positions, &opening)?),
-        SourceOptions::Http(_) => return Err(Error::new(Class::User, "the http source is not available yet")),
+        SourceOptions::Http(options) => Box::new(http::source::HttpSource::open(options, work, positions, &opening)?),
     })
 }
 
@@ -70,6 +78,8 @@ pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPositio
 /// Errors: `Retry` for an endpoint that does not answer, `User` for a wrong option or a file that
 /// is not ours to write.
 pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, opening: Opening) -> Result<Box<dyn Sink>, Error> {
+    let resolved = opening.secrets.sink(&work.options)?;
+    let work = &SinkWork { options: resolved.0, ..work.clone() };
     check_sink(work, input)?;
     Ok(match &work.options {
         SinkOptions::Stdout(_) => Box::new(stdout::StdoutSink::new(input)?),
@@ -77,7 +87,7 @@ pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, o
         SinkOptions::File(options) => Box::new(file::sink::FileSink::open(options, input, handle, &opening)?),
         SinkOptions::Kafka(options) => Box::new(kafka::sink::KafkaSink::open(options, input, &opening)?),
         SinkOptions::Result(_) => Box::new(result::ResultSink::open(input, &opening)?),
-        SinkOptions::Http(_) => return Err(Error::new(Class::User, "the http sink is not available yet")),
+        SinkOptions::Http(options) => Box::new(http::sink::HttpSink::open(options, input, &opening)?),
     })
 }
 

@@ -11,6 +11,7 @@ pub mod region;
 pub mod read;
 pub mod connector;
 pub mod format;
+pub mod secret;
 pub mod segment;
 pub mod decision;
 pub mod gauge;

@@ -101,7 +101,8 @@ pub async fn run(context: Arc<Context>, attempt: Arc<Attempt>, restore: Restore,
         Ok(Ending::Stopped) => attempt.ends(AttemptState::Stopped, now_ms),
         Ok(Ending::Finished) => attempt.ends(AttemptState::Finished, now_ms),
         Err(error) => {
-            let failure = error.to_failure();
+            let mut failure = error.to_failure();
+            failure.message = attempt.secrets.scrub(failure.message);
             tracing::warn!(job = %attempt.job, attempt = %attempt.id, class = ?failure.class, error = %failure.message, "attempt ended");
             attempt.ends(AttemptState::Failed(failure), now_ms);
         }

@@ -6,7 +6,7 @@
 mod print;
 mod tree;
 
-pub use print::{MASK, is_secret, masked, print, to_json};
+pub use print::{masked, print, to_json};
 pub use tree::BYTES_MAX;
 
 use crate::options::fit::{Fit, Path};

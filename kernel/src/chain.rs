@@ -189,6 +189,8 @@ impl Chain {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
+        // A decision that has come is passed on first: a source may owe an answer for it.
+        self.obey();
         if let Head::Source(source) = &mut self.head {
             source.close();
         }

@@ -104,6 +104,11 @@ pub trait Source: Send {
     /// Caught up: the last poll reached the end of this split as known (EV-8).
     fn at_end(&self, split: usize) -> bool;
 
+    /// What people should know once it is open, such as the address where it listens.
+    fn greeting(&self) -> Option<String> {
+        None
+    }
+
     /// Closes connections; idempotent.
     fn close(&mut self);
 }

@@ -6,13 +6,16 @@
 pub mod columns;
 pub mod flow;
 pub mod graph;
+mod http;
 mod job;
 mod operator;
 pub mod ordered;
+mod secret;
 pub mod side;
 mod sink;
 mod source;
 
+use crate::connector::SourceOptions;
 use crate::error::Fault;
 use crate::expr::Expr;
 use crate::schema::{RESERVED_PREFIX, Schema};
@@ -40,6 +43,8 @@ pub fn check(spec: &JobSpec, door: Horizon) -> Vec<Fault> {
     operator::check(spec, &mut faults);
     source::check(spec, &mut faults);
     sink::check(spec, &mut faults);
+    http::check(spec, &mut faults);
+    secret::check(spec, &mut faults);
     if let Some(graph) = Graph::of(spec) {
         flow(spec, &graph, &mut faults);
     }
@@ -82,6 +87,14 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
             source.operator_id
         ));
     }
+    notices.extend(spec.sources.iter().filter_map(|source| match &source.config {
+        SourceOptions::Http(options) => http::notice(source, options),
+        SourceOptions::Generate(_)
+        | SourceOptions::Values(_)
+        | SourceOptions::File(_)
+        | SourceOptions::Kafka(_)
+        | SourceOptions::Memory(_) => None,
+    }));
     for operator in &spec.operators {
         let asked = operator.parallelism.unwrap_or(spec.parallelism);
         if let (OperatorKind::Window(window), true) = (&operator.kind, asked > 1)

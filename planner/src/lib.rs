@@ -6,6 +6,7 @@ pub mod time;
 pub mod schema;
 pub mod expr;
 pub mod connector;
+pub mod secret;
 pub mod spec;
 pub mod check;
 pub mod plan;

@@ -5,6 +5,7 @@ pub(crate) mod double;
 use super::{Agent, AgentOptions};
 use crate::decision::{Retention, SMALL_FILES_MAX, merge_candidates};
 use crate::error::Error;
+use crate::secret::no_environment;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, TimestampMillisecondType};
 use double::{World, counting_plan, expected, files, output};
@@ -26,7 +27,14 @@ pub(crate) fn job() -> JobId {
 
 pub(crate) async fn open(dir: &Path, world: &World) -> Agent {
     let options =
-        AgentOptions { agent: AgentId::new("a").unwrap(), data_dir: dir.to_owned(), address: String::new(), token: None, shards: Some(2) };
+        AgentOptions {
+        agent: AgentId::new("a").unwrap(),
+        data_dir: dir.to_owned(),
+        address: String::new(),
+        token: None,
+        shards: Some(2),
+        environment: no_environment,
+    };
     Agent::open_with(options, Arc::new(world.clone())).await.unwrap()
 }
 
@@ -314,6 +322,7 @@ async fn a_full_epoch_is_decided_before_its_turn() {
         address: String::new(),
         token: None,
         shards: Some(2),
+        environment: no_environment,
     };
     // A row of the feed counts 16 bytes.
     let agent = Agent::open_bounded(options, Arc::new(world.clone()), 10 * 16).await.unwrap();
@@ -453,6 +462,7 @@ async fn a_cut_of_another_store_is_refused() {
         address: String::new(),
         token: None,
         shards: Some(1),
+        environment: no_environment,
     };
     let Err(error) = Agent::open_with(options, Arc::new(world)).await else { panic!("opened twice") };
     assert_eq!(error.class, Class::User);

@@ -38,6 +38,17 @@ pub fn cards() -> Vec<ConnectorCard> {
                 properties,
             ],
         ),
+        card(
+            "http",
+            "source",
+            &[
+                ("address", "host:port to listen on", ""),
+                ("path", "path that takes POSTs", "/"),
+                ("acknowledge", "'decided' | 'received'", "decided"),
+                ("token", "bearer token of requests", "none"),
+                ("max_body_bytes", "integer", "4194304"),
+            ],
+        ),
         card("stdout", "sink", &[]),
         card("drop", "sink", &[]),
         card("file", "sink", &[("path", "directory", "")]),
@@ -45,6 +56,18 @@ pub fn cards() -> Vec<ConnectorCard> {
             "kafka",
             "sink",
             &[("brokers", "list of host:port", ""), ("topic", "topic", ""), ("key", "list of columns", "none"), properties],
+        ),
+        card(
+            "http",
+            "sink",
+            &[
+                ("url", "http://…", ""),
+                ("method", "'post' | 'put'", "post"),
+                ("headers.*", "request header", "none"),
+                ("batch_rows", "integer", "1000"),
+                ("timeout", "duration", "10s"),
+                ("tries", "integer", "5"),
+            ],
         ),
         card("result", "sink", &[]),
     ]

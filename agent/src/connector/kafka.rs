@@ -4,6 +4,7 @@ mod reader;
 pub mod sink;
 pub mod source;
 
+use crate::secret::Secrets;
 use parking_lot::Mutex;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -12,9 +13,11 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_kernel::error::Error;
 use weir_planner::error::Class;
+use weir_planner::secret::refers;
 
 /// How long a broker may take to answer when a connector opens.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -40,8 +43,11 @@ const OWN_SETTINGS: [(&str, &str); 13] = [
 /// The dry run of a client: its options and properties, without a connection.
 ///
 /// Errors: `User` for a missing broker, a property that is not known, has a bad value, or is Weir's own.
+///
+/// A property whose value is kept elsewhere is looked at when the connector opens.
 pub fn check(brokers: &[String], properties: &BTreeMap<String, String>) -> Result<(), Error> {
-    config(brokers, properties)?.create_native_config().map(|_| ()).map_err(|e| Error::new(Class::User, describe(&e)))
+    let known = properties.iter().filter(|(_, value)| !refers(value)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    config(brokers, &known)?.create_native_config().map(|_| ()).map_err(|e| Error::new(Class::User, describe(&e)))
 }
 
 /// What both directions set before their own settings.
@@ -94,9 +100,9 @@ fn class_of(code: RDKafkaErrorCode) -> Class {
     }
 }
 
-/// What a client hears besides its data.
-#[derive(Default)]
+/// What a client hears besides its data. What it tells holds no secret (CON-3).
 pub struct Hearing {
+    secrets: Arc<Secrets>,
     /// The last trouble with a broker, for messages.
     trouble: Mutex<Option<String>>,
     /// End of each partition as last fetched.
@@ -104,8 +110,13 @@ pub struct Hearing {
 }
 
 impl Hearing {
+    /// Nothing heard yet.
+    pub fn new(secrets: Arc<Secrets>) -> Self {
+        Hearing { secrets, trouble: Mutex::default(), highs: Mutex::default() }
+    }
+
     fn note(&self, trouble: String) {
-        *self.trouble.lock() = Some(trouble);
+        *self.trouble.lock() = Some(self.secrets.scrub(trouble));
     }
 
     fn trouble(&self) -> String {
@@ -118,14 +129,15 @@ impl Hearing {
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        let message = self.secrets.scrub(message.to_owned());
         match level {
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
-                self.note(message.to_owned());
                 tracing::warn!(facility, message, "kafka client");
+                self.note(message);
             }
             RDKafkaLogLevel::Warning => {
-                self.note(message.to_owned());
                 tracing::debug!(facility, message, "kafka client");
+                self.note(message);
             }
             RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info | RDKafkaLogLevel::Debug => {
                 tracing::debug!(facility, message, "kafka client");
@@ -160,8 +172,8 @@ impl Hearing {
 }
 
 /// Context of a consumer.
-#[derive(Clone, Default)]
-pub struct ConsumerHearing(std::sync::Arc<Hearing>);
+#[derive(Clone)]
+pub struct ConsumerHearing(Arc<Hearing>);
 
 impl ClientContext for ConsumerHearing {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {

@@ -3,11 +3,13 @@
 
 use super::{Opening, open_source};
 use crate::format::json::JsonEncoder;
+use crate::secret::{Secrets, no_environment};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 use weir_kernel::io::{BadRecord, Budget, Clock, Flush, Polled, Sink, SinkHandle, Source, Wake};
 use weir_planner::connector::{DecodeColumn, Format, SourceOptions, SplitPosition};
 use weir_planner::id::{Attempt, EpochId, JobId, OperatorId};
@@ -17,6 +19,10 @@ use weir_planner::spec::ErrorPolicy;
 
 /// Longest wait for a wake-up: a test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where connectors of all tests do what they do on sockets.
+pub static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
 
 /// Counts wake-ups.
 #[derive(Default)]
@@ -84,6 +90,8 @@ pub fn probe(subtask: u32, parallelism: u32, dir: &Path) -> Probe {
         wake: alarm.clone(),
         clock: clock.clone(),
         result_dir: dir.to_owned(),
+        secrets: Arc::new(Secrets::new(no_environment)),
+        runtime: RUNTIME.handle().clone(),
     };
     Probe { alarm, clock, opening }
 }

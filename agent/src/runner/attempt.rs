@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::gauge::Gauge;
+use crate::secret::Secrets;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct Attempt {
     pub generation: Generation,
     /// What it runs.
     pub plan: Arc<JobPlan>,
+    /// What its connectors were opened with; nothing that it tells holds one (CON-3).
+    pub secrets: Arc<Secrets>,
     order: watch::Sender<Order>,
     over: watch::Sender<bool>,
     view: Mutex<View>,
@@ -53,13 +56,21 @@ struct View {
 
 impl Attempt {
     /// One that is about to start.
-    pub fn new(job: JobId, id: AttemptId, generation: Generation, plan: Arc<JobPlan>, changed: watch::Sender<u64>) -> Self {
+    pub fn new(
+        job: JobId,
+        id: AttemptId,
+        generation: Generation,
+        plan: Arc<JobPlan>,
+        changed: watch::Sender<u64>,
+        secrets: Secrets,
+    ) -> Self {
         let view = View { state: AttemptState::Starting, epoch: None, has_cut: false, events: VecDeque::new(), gauge: Gauge::default() };
         Attempt {
             job,
             id,
             generation,
             plan,
+            secrets: Arc::new(secrets),
             order: watch::Sender::new(Order::Run),
             over: watch::Sender::new(false),
             view: Mutex::new(view),
@@ -140,6 +151,7 @@ impl Attempt {
 
     /// Adds an event.
     pub fn note(&self, at_ms: i64, level: Level, kind: &str, message: String, operator: Option<String>, count: u64) {
+        let message = self.secrets.scrub(message);
         let mut view = self.view.lock();
         if view.events.len() >= EVENTS_MAX {
             view.events.pop_front();

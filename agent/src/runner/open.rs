@@ -19,7 +19,7 @@ use weir_kernel::io::{Restored, Sink, SinkHandle, Source, Wake};
 use weir_planner::error::Class;
 use weir_planner::id::{ChainId, OperatorId, TaskId};
 use weir_planner::plan::{JobPlan, PlanOperator, Work};
-use weir_planner::protocol::Restore;
+use weir_planner::protocol::{Level, Restore};
 
 /// Seats by chain instance.
 pub type Seats = BTreeMap<(ChainId, u32), Arc<Seat>>;
@@ -134,6 +134,7 @@ pub async fn connectors(
 ) -> Result<Option<()>, Error> {
     let mut orders = attempt.orders();
     let plan = &attempt.plan;
+    let runtime = tokio::runtime::Handle::current();
     let opening = |operator: &PlanOperator, chain: ChainId, subtask: u32, parallelism: u32| -> Result<Opening, Error> {
         let seat = seats.get(&(chain, subtask)).ok_or_else(|| Error::new(Class::Bug, format!("chain {chain}-{subtask} has no seat")))?;
         let wake: Arc<dyn Wake> = seat.clone();
@@ -145,6 +146,8 @@ pub async fn connectors(
             wake,
             clock: context.clock.clone(),
             result_dir: dirs.results.clone(),
+            secrets: attempt.secrets.clone(),
+            runtime: runtime.clone(),
         })
     };
     for (operator, chain, subtask, parallelism) in tasks_of(plan, |w| matches!(w, Work::Sink(_))) {
@@ -169,7 +172,12 @@ pub async fn connectors(
         let source =
             unless_told(&mut orders, move || connectors.source(&work, &schema, &positions, opening), |mut source| source.close()).await;
         match named(source, &attempt.job, &task)? {
-            Some(source) => open.sources.push(((operator.id.clone(), subtask), source)),
+            Some(source) => {
+                if let Some(message) = source.greeting() {
+                    attempt.note(context.clock.wall_ms(), Level::Info, "opened", message, Some(operator.id.to_string()), 1);
+                }
+                open.sources.push(((operator.id.clone(), subtask), source));
+            }
             None => return Ok(None),
         }
     }

@@ -429,28 +429,5 @@ fn word(value: &impl Serialize) -> Cell {
 
 /// A part of a spec as JSON for people: expressions as their text, secrets masked (SQL-11).
 fn shown(value: &impl Serialize) -> Cell {
-    match serde_json::to_value(value) {
-        Ok(value) => readable(value).to_string().into(),
-        Err(_) => Cell::Null,
-    }
-}
-
-fn readable(value: Value) -> Value {
-    match value {
-        Value::Object(mut fields) => {
-            if fields.len() == 2
-                && fields.contains_key("bound")
-                && let Some(text @ Value::String(_)) = fields.remove("sql")
-            {
-                return text;
-            }
-            let mask = |(name, value): (String, Value)| {
-                let value = if yaml::is_secret(&name) && !value.is_null() { Value::from(yaml::MASK) } else { readable(value) };
-                (name, value)
-            };
-            Value::Object(fields.into_iter().map(mask).collect())
-        }
-        Value::Array(items) => Value::Array(items.into_iter().map(readable).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
-    }
+    yaml::masked(value).to_string().into()
 }

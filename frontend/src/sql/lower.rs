@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stream::{Out, Stream, Windowing};
 use weir_hub::hub::{CatalogObject, CatalogSnapshot};
-use weir_planner::connector::{Nothing, SinkOptions};
+use weir_planner::connector::{Nothing, SinkOptions, SourceOptions};
 use weir_planner::expr::Expr;
 use weir_planner::id::{EdgeId, JobId, JobVersion, OperatorId};
 use weir_planner::spec::{
@@ -255,6 +255,10 @@ impl Lowering<'_> {
         let from = self.operator("source", OperatorKind::Source)?;
         let mut source = (*readable.source).clone();
         source.operator_id = self.operators[from].id.clone();
+        if let SourceOptions::Http(_) = source.config {
+            // It listens at one address, whatever the parallelism of the job.
+            self.operators[from].parallelism = Some(1);
+        }
         let time = if source.time.mode == TimeMode::EventTime { source.time.timestamp_field.clone() } else { None };
         self.sources.push(source);
         let columns = readable.schema.0.iter().map(|column| column.name.clone()).collect();

@@ -16,6 +16,7 @@ use weir_planner::check::columns::schema_of_source;
 use weir_planner::expr::Quoted;
 use weir_planner::id::OperatorId;
 use weir_planner::schema::Schema;
+use weir_planner::secret;
 
 /// The query that a SHOW is short for.
 fn query(show: &Show) -> Option<&'static str> {
@@ -156,7 +157,7 @@ fn created_by(engine: &Engine, kind: ObjectKind, name: &Named) -> Result<String,
 pub(crate) fn masked(sql: &str) -> String {
     use sqlparser::tokenizer::{Token, Tokenizer};
     let places = super::place::Places::new(sql);
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return printed::MASK.to_owned() };
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return secret::MASK.to_owned() };
     let mut shown = String::with_capacity(sql.len());
     let (mut copied, mut key) = (0, String::new());
     let mut assigned = false;
@@ -165,10 +166,15 @@ pub(crate) fn masked(sql: &str) -> String {
             Token::Eq => assigned = true,
             Token::Period => key.push('.'),
             value if assigned => {
-                if printed::is_secret(&key) && !matches!(value, Token::EOF) {
+                let instead = match value {
+                    Token::EOF => None,
+                    Token::SingleQuotedString(text) => Some(secret::shown(&key, text)).filter(|shown| shown != text),
+                    _ => (secret::is_secret(&key) || secret::is_url(&key)).then(|| secret::MASK.to_owned()),
+                };
+                if let Some(instead) = instead {
                     let (start, end) = (places.byte(token.span.start), places.byte(token.span.end));
                     shown.push_str(sql.get(copied..start).unwrap_or_default());
-                    shown.push_str(&Quoted(printed::MASK).to_string());
+                    shown.push_str(&Quoted(&instead).to_string());
                     copied = end;
                 }
                 (assigned, key) = (false, String::new());

@@ -1,10 +1,8 @@
 //! JobSpecs as YAML: fields in a fixed order, defaults and bound forms left out, secrets masked.
 
 use serde_json::{Map, Value as Json};
+use weir_planner::secret::{MASK, is_secret, shown};
 use weir_planner::spec::JobSpec;
-
-/// What stands for a secret (SQL-11). A document that holds it is refused by the checks.
-pub const MASK: &str = "***";
 
 /// A spec as YAML that parses and binds to an equal spec, but for secrets (JOB-3, SQL-11).
 pub fn print(spec: &JobSpec) -> String {
@@ -25,24 +23,12 @@ pub fn to_json(spec: &JobSpec) -> Json {
 /// The JSON of a spec or plan: without bound forms beside SQL text, secrets masked.
 pub fn masked<T: serde::Serialize>(value: &T) -> Json {
     let mut json = serde_json::to_value(value).unwrap_or(Json::Null);
-    clean(&mut json);
+    clean(&mut json, "");
     json
 }
 
-/// Whether an option of this name holds a secret; the one list for every place that shows options.
-pub fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let public = name.ends_with("mechanism") || name.ends_with("location") || name.ends_with(".algorithm");
-    !public
-        && [
-            "password", "secret", "token", "credential", "jaas", "key.pem", "keystore", "oauthbearer.config", "private_key", "access_key",
-            "api_key",
-        ]
-        .iter()
-        .any(|word| name.contains(word))
-}
-
-fn clean(json: &mut Json) {
+/// Takes bound forms away and masks what `within`, the name of the object that holds it, makes a secret.
+fn clean(json: &mut Json, within: &str) {
     match json {
         Json::Object(fields) => {
             if let (2, Some(Json::String(sql)), true) = (fields.len(), fields.get("sql"), fields.contains_key("bound")) {
@@ -50,17 +36,16 @@ fn clean(json: &mut Json) {
                 return;
             }
             for (name, value) in fields.iter_mut() {
+                // Headers are secrets whatever their names; what else is one shows by its name alone.
+                let full = if within == "headers" { format!("headers.{name}") } else { name.clone() };
                 match value {
-                    Json::Object(properties) if name == "properties" => {
-                        for (_, value) in properties.iter_mut().filter(|(name, _)| is_secret(name)) {
-                            *value = Json::from(MASK);
-                        }
-                    }
-                    Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) | Json::Object(_) => clean(value),
+                    Json::String(text) => *text = shown(&full, text),
+                    Json::Bool(_) | Json::Number(_) | Json::Array(_) if is_secret(&full) => *value = Json::from(MASK),
+                    Json::Null | Json::Bool(_) | Json::Number(_) | Json::Array(_) | Json::Object(_) => clean(value, name),
                 }
             }
         }
-        Json::Array(items) => items.iter_mut().for_each(clean),
+        Json::Array(items) => items.iter_mut().for_each(|item| clean(item, "")),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
     }
 }

@@ -5,6 +5,7 @@ use super::{declared_names, duration, not_available, out_of_range};
 use crate::connector::{Format, Generate, GenerateKind, KafkaSource, ScanStart, SourceOptions};
 use crate::error::Fault;
 use crate::schema::ColumnType;
+use crate::secret::refers;
 use crate::spec::{JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, TimeMode, WatermarkStrategy};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,8 +86,8 @@ fn options(source: &Source, path: &str, faults: &mut Vec<Fault>) {
             }
         }
         SourceOptions::Kafka(kafka) => kafka_options(kafka, &who, &path, faults),
-        SourceOptions::Memory(_) => {}
-        SourceOptions::Http(_) => faults.push(not_available(path, "the http source", "use kafka or file")),
+        // The rules on http have a file of their own.
+        SourceOptions::Memory(_) | SourceOptions::Http(_) => {}
     }
 }
 
@@ -168,7 +169,7 @@ pub(super) fn brokers(who: &str, path: &str, brokers: &[String], faults: &mut Ve
     if brokers.is_empty() {
         faults.push(missing(format!("{path}.brokers"), who, "brokers", "give them as host:port"));
     }
-    for (i, broker) in brokers.iter().enumerate() {
+    for (i, broker) in brokers.iter().enumerate().filter(|(_, broker)| !refers(broker)) {
         let port = broker.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         if !matches!(port, Some((host, Ok(1..))) if !host.is_empty() && !broker.contains(char::is_whitespace)) {
             let message = format!("broker '{}' of {who} is not host:port", broker.escape_debug());
@@ -179,6 +180,9 @@ pub(super) fn brokers(who: &str, path: &str, brokers: &[String], faults: &mut Ve
 
 /// Rules on the name of a topic, which are Kafka's own.
 pub(super) fn topic(who: &str, path: String, name: &str, faults: &mut Vec<Fault>) {
+    if refers(name) {
+        return;
+    }
     if name.starts_with('^') {
         faults.push(not_available(path, "a pattern of topics", "name each topic"));
         return;
@@ -201,10 +205,6 @@ pub(super) fn properties(path: &str, properties: &BTreeMap<String, String>, faul
     for key in properties.keys().filter(|key| OWNED.contains(&key.as_str())) {
         let message = format!("the Kafka setting '{key}' is set by Weir and cannot be passed through");
         faults.push(Fault::new("reserved_property", format!("{path}.properties.{key}"), message).with_hint("leave it out"));
-    }
-    for (key, _) in properties.iter().filter(|(_, value)| *value == "***") {
-        let message = format!("the Kafka setting '{key}' is a mask, not the secret that it stands for");
-        faults.push(Fault::new("masked_secret", format!("{path}.properties.{key}"), message).with_hint("put the secret in its place"));
     }
 }
 

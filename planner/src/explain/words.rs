@@ -116,7 +116,7 @@ fn of_sink(sink: &SinkWork) -> String {
         SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::Result(_) => String::new(),
         SinkOptions::File(file) => format!(" ({})", file.path),
         SinkOptions::Kafka(kafka) => format!(" ({})", kafka.topic),
-        SinkOptions::Http(http) => format!(" ({})", http.url),
+        SinkOptions::Http(http) => format!(" ({})", crate::secret::shown("url", &http.url)),
     };
     let format = sink.format.as_ref().map(|format| format!(" as {}", format.name())).unwrap_or_default();
     format!("sink {}{what}{format}", sink.options.name())

@@ -222,7 +222,7 @@ impl LineFile {
 
 /// Length of the first record, if it ends within `held`.
 #[inline]
-fn record_end(framing: Framing, held: &[u8], drained: bool) -> Option<usize> {
+pub fn record_end(framing: Framing, held: &[u8], drained: bool) -> Option<usize> {
     match framing {
         Framing::Lines => memchr(b'\n', held),
         Framing::Quoted { delimiter } => {
@@ -251,11 +251,13 @@ fn record_end(framing: Framing, held: &[u8], drained: bool) -> Option<usize> {
     }
 }
 
-fn trimmed(record: &[u8]) -> &[u8] {
+/// A record without its line end.
+pub fn trimmed(record: &[u8]) -> &[u8] {
     let record = record.strip_suffix(b"\n").unwrap_or(record);
     record.strip_suffix(b"\r").unwrap_or(record)
 }
 
-fn without_mark(head: &[u8]) -> &[u8] {
+/// The bytes without a byte order mark before them.
+pub fn without_mark(head: &[u8]) -> &[u8] {
     head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head)
 }

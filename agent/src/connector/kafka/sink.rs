@@ -126,7 +126,7 @@ impl KafkaSink {
             }
         }
         let state = Arc::new(State {
-            hearing: Hearing::default(),
+            hearing: Hearing::new(opening.secrets.clone()),
             outstanding: [AtomicU64::new(0), AtomicU64::new(0)],
             full: AtomicBool::new(false),
             broken: AtomicBool::new(false),

@@ -8,6 +8,7 @@ use super::super::{Opening, Reading, at, recorded};
 use super::reader::{Event, Fetched, Reader, Record, Share, out_of_range};
 use super::{Consumer, ConsumerHearing, Hearing, OPEN_WAIT, config, describe, partitions};
 use crate::format::{Decoder, decoder_of};
+use crate::secret::Secrets;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
@@ -102,7 +103,7 @@ impl KafkaSource {
         events: &flume::Sender<Event>,
     ) -> Result<(), Error> {
         let group = options.consumer_group.clone().unwrap_or_else(|| format!("weir.{}.{}", opening.job, opening.operator));
-        let consumer = connect(options, &group)?;
+        let consumer = connect(options, &group, &opening.secrets)?;
         let hearing = consumer.context().0.clone();
         let share = Share { subtask: opening.subtask, parallelism: opening.parallelism };
         let all = partitions(consumer.client(), &hearing, &options.brokers, &topic)?;
@@ -326,7 +327,7 @@ impl Drop for KafkaSource {
     }
 }
 
-fn connect(options: &Options, group: &str) -> Result<Consumer, Error> {
+fn connect(options: &Options, group: &str, secrets: &Arc<Secrets>) -> Result<Consumer, Error> {
     let mut config = config(&options.brokers, &options.properties)?;
     config
         .set("group.id", group)
@@ -341,7 +342,7 @@ fn connect(options: &Options, group: &str) -> Result<Consumer, Error> {
             config.set(name, value);
         }
     }
-    config.create_with_context(ConsumerHearing::default()).map_err(|e| Error::new(Class::User, describe(&e)))
+    config.create_with_context(ConsumerHearing(Arc::new(Hearing::new(secrets.clone())))).map_err(|e| Error::new(Class::User, describe(&e)))
 }
 
 /// Where to begin with a partition.

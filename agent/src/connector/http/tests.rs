@@ -1,0 +1,1 @@
+//! Tests of the http source and sink over real sockets.
