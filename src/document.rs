@@ -47,6 +47,18 @@ pub fn load_plans(file: &Path) -> anyhow::Result<Option<Vec<(JobSpec, JobPlan)>>
     Ok(None)
 }
 
+/// Whether a plan cannot be built, by the dry run of its connectors and its graph; the faults are printed.
+pub fn unbuildable<'a>(file: &Path, plans: impl Iterator<Item = &'a JobPlan>) -> bool {
+    let name = file.display().to_string();
+    let mut found = false;
+    for plan in plans {
+        let faults = weir_agent::rehearsal::check(plan);
+        found |= !faults.is_empty();
+        print_faults(&format!("{name}: job {}", plan.job), &faults);
+    }
+    found
+}
+
 /// Prints each fault on standard error, with its place first.
 fn print_faults(document: &str, faults: &[Fault]) {
     for fault in faults {
@@ -85,11 +97,15 @@ pub fn explain(what: &str, format: PlanFormat) -> anyhow::Result<ExitCode> {
         sql_plans("sql", what)?
     };
     let Some(plans) = plans else { return Ok(ExitCode::from(INVALID)) };
-    for plan in &plans {
-        match format {
-            PlanFormat::Text => print!("{}", weir_planner::explain::text(plan)),
-            PlanFormat::Dot => print!("{}", weir_planner::explain::dot(plan)),
-            PlanFormat::Json => println!("{}", serde_json::to_string_pretty(&weir_frontend::yaml::masked(&weir_planner::explain::json(plan)))?),
+    match format {
+        PlanFormat::Text => plans.iter().for_each(|plan| print!("{}", weir_planner::explain::text(plan))),
+        // A DOT file may hold several graphs.
+        PlanFormat::Dot => plans.iter().for_each(|plan| print!("{}", weir_planner::explain::dot(plan))),
+        // A JSON text holds one value: the plan, or the list of several.
+        PlanFormat::Json => {
+            let mut plans: Vec<_> = plans.iter().map(|plan| weir_frontend::yaml::masked(&weir_planner::explain::json(plan))).collect();
+            let json = if plans.len() == 1 { plans.remove(0) } else { plans.into() };
+            println!("{}", serde_json::to_string_pretty(&json)?);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -113,9 +129,7 @@ fn is_sql(name: &str) -> bool {
 
 fn report_valid(name: &str, plans: Option<&[JobPlan]>) -> ExitCode {
     let Some(plans) = plans else { return ExitCode::from(INVALID) };
-    let faults: Vec<Fault> = plans.iter().flat_map(weir_agent::connector::check).collect();
-    if !faults.is_empty() {
-        print_faults(name, &faults);
+    if unbuildable(Path::new(name), plans.iter()) {
         return ExitCode::from(INVALID);
     }
     for plan in plans {

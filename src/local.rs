@@ -1,5 +1,7 @@
 //! `weir run FILE`: jobs of a file on an agent of this process, without a hub (STR-6).
 
+mod admit;
+
 use crate::config::RunConfig;
 use crate::control::on_control;
 use crate::document;
@@ -11,16 +13,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::agent::{Agent, AgentOptions};
-use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AttemptState, Failure, JobObservation, Restore, Start};
-use weir_planner::spec::{JobSpec, Restart};
+use weir_planner::spec::{AfterFailure, Failures, JobSpec, Restart};
 
-/// Runs every job of the file. The code is 0 when all finished or SIGTERM came, 1 when one
-/// failed, 2 when the file is invalid.
+/// Exit code of a job that failed, or could not be built.
+const FAILED: u8 = 1;
+/// Exit code of a file that is invalid, by itself or beside what ran here before.
+const INVALID: u8 = 2;
+
+/// Runs every job of the file. The code is 0 when all finished or SIGTERM came, 1 when one could
+/// not be built or failed, 2 when the file is invalid or does not go with what the data directory holds.
 pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
-    let Some(plans) = document::load_plans(&config.file)? else { return Ok(ExitCode::from(2)) };
+    let Some(plans) = document::load_plans(&config.file)? else { return Ok(ExitCode::from(INVALID)) };
+    if document::unbuildable(&config.file, plans.iter().map(|(_, plan)| plan)) {
+        return Ok(ExitCode::from(FAILED));
+    }
     let _lock = DataDir::lock(&config.data_dir)?;
     on_control(async {
         let mut stop = Stop::listen()?;
@@ -34,16 +43,14 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
         })
         .await?;
         let mut jobs = Jobs { agent: agent.clone(), held: BTreeMap::new(), retry: config.retry };
-        for (spec, plan) in plans {
-            jobs.start(spec, plan, config.fresh)?;
-        }
         let code = tokio::select! {
-            code = jobs.drive() => code?,
-            () = stop.first() => ExitCode::SUCCESS,
+            code = jobs.run(plans, config) => code,
+            () = stop.first() => Ok(ExitCode::SUCCESS),
         };
         stop.then_exit();
+        // Whatever the end, what runs decides its last epoch and closes: nothing is left half open.
         agent.shutdown(DRAIN).await;
-        Ok(code)
+        Ok(if jobs.note_last() { code? } else { ExitCode::from(FAILED) })
     })
 }
 
@@ -52,9 +59,13 @@ struct Held {
     plan: JobPlan,
     restart: Restart,
     attempt: Attempt,
-    failures: u32,
+    failures: Failures,
+    /// Since when the attempt has been seen running.
+    running_since: Option<Instant>,
     /// When the next attempt is due, while one is.
     due: Option<Instant>,
+    /// Its failure has been told, and no attempt follows.
+    failed: bool,
     finished: bool,
 }
 
@@ -65,11 +76,38 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn start(&mut self, spec: JobSpec, plan: JobPlan, fresh: bool) -> anyhow::Result<()> {
-        let attempt = self.agent.last_attempt(&spec.id)?.next();
-        let restore = if fresh { Restore::Fresh } else { self.local() };
-        self.agent.start(&spec.id, generation(attempt), Start { attempt, plan: plan.clone(), restore })?;
-        self.held.insert(spec.id, Held { plan, restart: spec.restart, attempt, failures: 0, due: None, finished: false });
+    /// Starts every job, or none when one may not start here, and follows them.
+    async fn run(&mut self, plans: Vec<(JobSpec, JobPlan)>, config: &RunConfig) -> anyhow::Result<ExitCode> {
+        let name = config.file.display().to_string();
+        if !config.fresh && !admit::all(&self.agent, &plans, &name).await? {
+            return Ok(ExitCode::from(INVALID));
+        }
+        for (spec, plan) in plans {
+            self.start(spec, plan, config.fresh).await?;
+        }
+        self.drive().await
+    }
+
+    async fn start(&mut self, spec: JobSpec, plan: JobPlan, fresh: bool) -> anyhow::Result<()> {
+        let last = self.agent.last_attempt(&spec.id)?;
+        if fresh {
+            // State and kept spec go together, so that no crash leaves one without the other.
+            self.agent.forget(&spec.id, last).await?;
+        }
+        admit::keep(&self.agent, &spec).await?;
+        let attempt = last.next();
+        self.agent.start(&spec.id, generation(attempt), Start { attempt, plan: plan.clone(), restore: self.local() })?;
+        let held = Held {
+            plan,
+            restart: spec.restart,
+            attempt,
+            failures: Failures::default(),
+            running_since: None,
+            due: None,
+            failed: false,
+            finished: false,
+        };
+        self.held.insert(spec.id, held);
         Ok(())
     }
 
@@ -85,11 +123,12 @@ impl Jobs {
             changed.borrow_and_update();
             let observations = self.agent.observe();
             for observed in &observations {
-                if !self.note(observed) {
-                    return Ok(ExitCode::from(1));
-                }
+                self.note(observed);
             }
             self.agent.acknowledge(&observations);
+            if self.held.values().any(|held| held.failed) {
+                return Ok(ExitCode::from(FAILED));
+            }
             self.start_due()?;
             if self.held.values().all(|held| held.finished) {
                 return Ok(ExitCode::SUCCESS);
@@ -108,26 +147,40 @@ impl Jobs {
         }
     }
 
-    /// Takes note of one job; false when it failed and shall not be tried again.
-    fn note(&mut self, observed: &JobObservation) -> bool {
-        let Some(held) = self.held.get_mut(&observed.job) else { return true };
+    /// Takes note of one job: tells its events, and what became of its attempt.
+    fn note(&mut self, observed: &JobObservation) {
+        let Some(held) = self.held.get_mut(&observed.job) else { return };
         if observed.attempt != held.attempt {
-            return true;
+            return;
         }
         for event in &observed.events {
             eprintln!("weir: job {}: {}", observed.job, event.message);
         }
         match &observed.state {
-            AttemptState::Starting | AttemptState::Running | AttemptState::Stopping | AttemptState::Stopped => {}
+            AttemptState::Starting | AttemptState::Stopping | AttemptState::Stopped => {}
+            AttemptState::Running => {
+                held.running_since.get_or_insert_with(Instant::now);
+            }
             AttemptState::Finished => held.finished = true,
-            AttemptState::Failed(failure) if held.due.is_none() => {
+            AttemptState::Failed(failure) if held.due.is_none() && !held.failed => {
                 eprintln!("weir: job {} failed: {}", observed.job, failure.message);
-                let Some(pause) = pause_after(held, failure, self.retry) else { return false };
-                held.due = Some(Instant::now() + pause);
+                match pause_after(held, failure, self.retry) {
+                    Some(pause) => held.due = Some(Instant::now() + pause),
+                    None => held.failed = true,
+                }
             }
             AttemptState::Failed(_) => {}
         }
-        true
+    }
+
+    /// Takes note of how the jobs ended, once everything is closed; false when one failed, by now
+    /// or in its last epoch.
+    fn note_last(&mut self) -> bool {
+        self.retry = false;
+        for observed in self.agent.observe() {
+            self.note(&observed);
+        }
+        !self.held.values().any(|held| held.failed)
     }
 
     fn start_due(&mut self) -> anyhow::Result<()> {
@@ -136,6 +189,7 @@ impl Jobs {
         for (job, held) in &mut self.held {
             if held.due.is_some_and(|due| due <= now) {
                 held.due = None;
+                held.running_since = None;
                 held.attempt = held.attempt.next();
                 let start = Start { attempt: held.attempt, plan: held.plan.clone(), restore: restore.clone() };
                 self.agent.start(job, generation(held.attempt), start)?;
@@ -152,18 +206,19 @@ fn generation(attempt: Attempt) -> Generation {
 
 /// How long to wait before another attempt; `None` when there shall be none.
 fn pause_after(held: &mut Held, failure: &Failure, retry: bool) -> Option<Duration> {
-    match failure.class {
-        _ if !retry => None,
-        Class::User | Class::Corrupt | Class::Fenced => None,
-        Class::Retry | Class::Bug => {
-            if failure.class == Class::Bug {
-                held.failures += 1;
-            }
-            if held.failures >= held.restart.max_attempts {
-                return None;
-            }
-            let pause = held.restart.backoff_ms.saturating_mul(1 << held.failures.min(16));
-            Some(Duration::from_millis(pause.min(held.restart.max_backoff_ms)))
+    if !retry {
+        return None;
+    }
+    let ran = held.running_since.map(|since| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
+    // A clock before 1970 only makes a window look longer.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    match held.restart.after(failure.class, ran, &mut held.failures, now_ms) {
+        AfterFailure::Again { pause_ms } => Some(Duration::from_millis(pause_ms)),
+        AfterFailure::GiveUp => None,
+        AfterFailure::TooMany { failures } => {
+            eprintln!("weir: job {}: {failures} failures within {} ms are too many", held.plan.job, held.restart.window_ms);
+            None
         }
     }
 }

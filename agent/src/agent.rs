@@ -1,7 +1,7 @@
 //! Life of the process: one data directory, its shards, its decisions, and the jobs it holds.
 
 use crate::clock::SystemClock;
-use crate::decision::Decisions;
+use crate::decision::{Decisions, JobRecord, KeptSpec};
 use crate::error::Error;
 use crate::gauge::ProcessGauge;
 use crate::link::ReadStream;
@@ -22,7 +22,8 @@ use tokio::task::JoinHandle;
 use weir_kernel::chain::OPEN_EPOCH_BYTES_MAX;
 use weir_kernel::io::Clock;
 use weir_planner::error::Class;
-use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId};
+use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId, JobVersion};
+use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{Failure, JobObservation, Load, PROTOCOL_VERSION, ReadRequest, Register, RunningAttempt, Start};
 
 /// Segments that are written or merged at once, over all jobs.
@@ -134,6 +135,38 @@ impl Agent {
     /// grants attempts, the next one follows it.
     pub fn last_attempt(&self, job: &JobId) -> Result<AttemptId, Error> {
         Ok(self.inner.context.decisions.job(job)?.map(|j| j.attempt).unwrap_or_default())
+    }
+
+    /// The spec that was kept of a job (`weir run`, where no hub keeps it).
+    pub async fn kept_spec(&self, job: &JobId) -> Result<Option<KeptSpec>, Error> {
+        let (context, job) = (self.inner.context.clone(), job.clone());
+        blocking(move || context.decisions.kept_spec(&job)).await
+    }
+
+    /// Keeps the spec of a job durably, until the job is forgotten.
+    pub async fn keep_spec(&self, spec: KeptSpec) -> Result<(), Error> {
+        let context = self.inner.context.clone();
+        blocking(move || context.decisions.keep_spec(&spec.submitted.id, &spec)).await
+    }
+
+    /// The version whose cut is in this directory; `None` where nothing of the job was decided.
+    pub async fn decided_version(&self, job: &JobId) -> Result<Option<JobVersion>, Error> {
+        let (context, job) = (self.inner.context.clone(), job.clone());
+        blocking(move || {
+            let decided = !context.decisions.regions(&job)?.is_empty();
+            Ok(context.decisions.job(&job)?.filter(|_| decided).map(|record| record.version))
+        })
+        .await
+    }
+
+    /// Whether a start of this plan could go on from the job's local cut, without starting anything;
+    /// true as well where there is none.
+    ///
+    /// Errors: `User` for an older version, or for tasks that the cut cannot be given to (CKP-7, CKP-8).
+    pub async fn check_cut(&self, plan: &JobPlan) -> Result<(), Error> {
+        let (context, id) = (self.inner.context.clone(), plan.job.clone());
+        let record = JobRecord::of(plan, AttemptId::default());
+        blocking(move || context.decisions.check_cut(&record, &id)).await
     }
 
     /// Begins an attempt. `Ok` means that it is under way, was before, or has ended: how it goes is

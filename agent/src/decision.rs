@@ -3,10 +3,13 @@
 //! decisions of many regions into one durable transaction.
 
 mod commit;
+mod kept;
 mod record;
+mod redeal;
 mod retain;
 
 pub use commit::{Decided, Decision, Opened};
+pub use kept::KeptSpec;
 pub use record::{JobRecord, RegionRecord, TaskSegments, positions_of};
 pub use retain::{Replacement, Retention, merge_candidates};
 
@@ -31,6 +34,8 @@ const JOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("jobs");
 const REGIONS: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("regions");
 /// Job to its result files, oldest first.
 const RESULTS: TableDefinition<&str, &[u8]> = TableDefinition::new("results");
+/// Job to [`KeptSpec`], where no hub keeps it.
+const SPECS: TableDefinition<&str, &[u8]> = TableDefinition::new("specs");
 
 /// Version of tables and records.
 const STORE_VERSION: u32 = 1;
@@ -106,6 +111,7 @@ impl Store {
             write.open_table(JOBS).map_err(|e| err(e.into()))?;
             write.open_table(REGIONS).map_err(|e| err(e.into()))?;
             write.open_table(RESULTS).map_err(|e| err(e.into()))?;
+            write.open_table(SPECS).map_err(|e| err(e.into()))?;
             let version = meta.get("version").map_err(|e| err(e.into()))?.map(|v| v.value().to_vec());
             match version {
                 None if has_entries(jobs)? => {
@@ -175,6 +181,15 @@ impl Decisions {
     pub fn open_attempt(&self, job: JobRecord, id: &JobId, restore: Restore) -> Result<Opened, Error> {
         let id = id.clone();
         self.committer.ask(|reply| Request::Open { id, job, restore, reply })
+    }
+
+    /// Whether [`Decisions::open_attempt`] would let this plan go on from the job's local cut, without
+    /// opening anything. Blocks.
+    ///
+    /// Errors: `User` for an older version, or for tasks that the cut cannot be given to.
+    pub fn check_cut(&self, job: &JobRecord, id: &JobId) -> Result<(), Error> {
+        let Some(before) = self.job(id)? else { return Ok(()) };
+        commit::fitting(&before, job, self.regions(id)?, id).map(|_| ())
     }
 
     /// Makes an epoch decided. Durable when it returns. Blocks.

@@ -6,6 +6,7 @@ pub mod session;
 pub mod link;
 pub mod reconcile;
 pub mod runner;
+pub mod rehearsal;
 pub mod shard;
 pub mod region;
 pub mod read;

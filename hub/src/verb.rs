@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_planner::id::{Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::Level;
-use weir_planner::spec::Placement;
+use weir_planner::spec::{Placement, differences, listed};
 
 fn missing(id: &JobId) -> Error {
     Error::NotFound { kind: "job", name: id.to_string() }
@@ -109,25 +109,31 @@ impl World {
 }
 
 fn same_version(old: &Job, new: &NewJob) -> Result<bool, Error> {
+    /// Differences that a refusal names.
+    const NAMED_MAX: usize = 8;
     let (id, number) = (&new.spec.id, new.spec.version);
-    // A stream and a job of one name are two things, even where they would run alike (STR-1).
-    if old.version.stream.is_some() != new.stream.is_some() {
-        let kind = if old.version.stream.is_some() { "stream" } else { "job" };
-        return Err(Error::Exists { kind, name: id.to_string() });
-    }
     let current = old.intent.version;
     let way_out = format!("drop job '{id}' and create it again");
     match number.cmp(&current) {
-        std::cmp::Ordering::Equal if *old.version.spec == new.spec => Ok(false),
-        // Sampling has completed the spec since; the text that came in is still the same.
-        std::cmp::Ordering::Equal if old.version.submitted.as_deref() == Some(&new.spec) => Ok(false),
-        std::cmp::Ordering::Equal => Err(Error::Conflict(format!(
-            "version {number} of job '{id}' exists with other content: a changed job needs a higher `version`, but upgrade is not available yet, so {way_out}"
-        ))),
+        std::cmp::Ordering::Equal => {
+            // Sampling may have completed the spec since: what came in then is what comes in again, or
+            // else what can be read back.
+            let submitted = old.version.submitted.as_ref().unwrap_or(&old.version.spec);
+            let changed = differences(submitted, &new.spec);
+            if changed.is_empty() || differences(&old.version.spec, &new.spec).is_empty() {
+                return Ok(false);
+            }
+            let changed = listed(&changed, NAMED_MAX);
+            Err(Error::Conflict(format!(
+                "version {number} of job '{id}' exists with other content ({changed}): a changed job needs a higher `version`, but upgrade is not available yet, so {way_out}"
+            )))
+        }
         std::cmp::Ordering::Greater => Err(Error::Conflict(format!(
             "job '{id}' is at version {current}: upgrade to version {number} is not available yet, so {way_out}"
         ))),
-        std::cmp::Ordering::Less => Err(Error::Conflict(format!("job '{id}' is at version {current}: version {number} is older"))),
+        std::cmp::Ordering::Less => Err(Error::Conflict(format!(
+            "job '{id}' is at version {current}: version {number} is older, and a job never goes back; submit version {current}, or {way_out}"
+        ))),
     }
 }
 

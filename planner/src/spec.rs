@@ -1,10 +1,12 @@
 //! The JobSpec: a job as it was asked for. SQL and YAML both lower to it; it is never changed
 //! once it is a version. Field names are those of YAML and of SQL's `WITH` (JOB-1, JOB-3).
 
+mod difference;
 mod endpoint;
 mod operator;
 mod restart;
 
+pub use difference::{differences, listed, with_tuning_of};
 pub use endpoint::{
     Batch, Delivery, Durability, DurabilityBackend, DurabilitySync, ErrorPolicy, LatePolicy, OnError, Sink, Source, SourceColumn, Time,
     TimeMode, WatermarkPolicy, WatermarkStrategy,

@@ -1,7 +1,8 @@
 //! The committer thread: takes what is asked, puts all of it that waits into one transaction.
 
+use super::redeal::redeal;
 use super::retain::{Replacement, Retention, apply, replace};
-use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionRecord, Store, decode, encode, storage};
+use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionRecord, SPECS, Store, decode, encode, storage};
 use crate::error::Error;
 use parking_lot::Mutex;
 use redb::{Durability, ReadableTable, WriteTransaction};
@@ -66,6 +67,8 @@ pub enum Request {
     Decide { decision: Box<Decision>, reply: Reply<Decided> },
     /// Removes a job.
     Forget { id: JobId, attempt: Attempt, reply: Reply<()> },
+    /// Keeps the record of a job's spec.
+    Keep { id: JobId, record: Vec<u8>, reply: Reply<()> },
 }
 
 impl Request {
@@ -74,6 +77,7 @@ impl Request {
             Request::Open { reply, .. } => reply(Err(error)),
             Request::Decide { reply, .. } => reply(Err(error)),
             Request::Forget { reply, .. } => reply(Err(error)),
+            Request::Keep { reply, .. } => reply(Err(error)),
         }
     }
 }
@@ -204,6 +208,7 @@ fn take(write: &WriteTransaction, path: &Path, store_id: &str, request: Request)
         Request::Open { id, job, restore, reply } => finish(reply, open(write, path, store_id, &id, &job, &restore)),
         Request::Decide { decision, reply } => finish(reply, decide(write, path, &decision)),
         Request::Forget { id, attempt, reply } => finish(reply, forget(write, path, &id, attempt)),
+        Request::Keep { id, record, reply } => finish(reply, keep(write, path, &id, &record)),
     }
 }
 
@@ -260,12 +265,60 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
         }
         Restore::Local { .. } => {}
     }
-    if let (Some(before), false) = (&before, opened.regions.is_empty()) {
-        before.check_same_tasks(job, id.as_str())?;
+    if let Some(before) = &before {
+        let (regions, redealt) = fitting(before, job, std::mem::take(&mut opened.regions), id)?;
+        if redealt {
+            put_regions(write, path, id, &regions)?;
+        }
+        opened.regions = regions;
     }
     let mut jobs = write.open_table(JOBS).map_err(|e| storage(path, e))?;
     jobs.insert(id.as_str(), encode(job, "job")?.as_slice()).map_err(|e| storage(path, e))?;
     Ok(opened)
+}
+
+/// The cuts as an attempt at `job` begins from them, and whether they had to be dealt anew (CKP-8).
+///
+/// Errors: `User` for a version before that of the cuts (CKP-7), or tasks that they cannot be given to.
+pub fn fitting(
+    before: &JobRecord,
+    job: &JobRecord,
+    cuts: BTreeMap<RegionId, RegionRecord>,
+    id: &JobId,
+) -> Result<(BTreeMap<RegionId, RegionRecord>, bool), Error> {
+    if cuts.is_empty() {
+        return Ok((cuts, false));
+    }
+    if job.version < before.version {
+        let message = format!(
+            "job {id}: its state belongs to version {}, and version {} is older: run version {} or a higher one, or start fresh and give up its state",
+            before.version, job.version, before.version
+        );
+        return Err(Error::new(Class::User, message));
+    }
+    let Some(change) = before.change_to(job) else { return Ok((cuts, false)) };
+    match redeal(&cuts, job) {
+        Some(dealt) => Ok((dealt, true)),
+        None => Err(change.refused(id)),
+    }
+}
+
+/// Puts these region records in the place of all that the job had.
+fn put_regions(write: &WriteTransaction, path: &Path, id: &JobId, records: &BTreeMap<RegionId, RegionRecord>) -> Result<(), Error> {
+    let encoded =
+        records.iter().map(|(region, record)| Ok((region.get(), encode(record, "region")?))).collect::<Result<Vec<_>, Error>>()?;
+    let mut regions = write.open_table(REGIONS).map_err(|e| storage(path, e))?;
+    regions.retain_in((id.as_str(), 0)..=(id.as_str(), u32::MAX), |_, _| false).map_err(|e| storage(path, e))?;
+    for (region, record) in encoded {
+        regions.insert((id.as_str(), region), record.as_slice()).map_err(|e| storage(path, e))?;
+    }
+    Ok(())
+}
+
+fn keep(write: &WriteTransaction, path: &Path, id: &JobId, record: &[u8]) -> Result<(), Error> {
+    let mut specs = write.open_table(SPECS).map_err(|e| storage(path, e))?;
+    specs.insert(id.as_str(), record).map_err(|e| storage(path, e))?;
+    Ok(())
 }
 
 fn decide(write: &WriteTransaction, path: &Path, decision: &Decision) -> Result<Decided, Error> {
@@ -308,6 +361,8 @@ fn forget(write: &WriteTransaction, path: &Path, id: &JobId, attempt: Attempt) -
     clear(write, path, id)?;
     let mut jobs = write.open_table(JOBS).map_err(|e| storage(path, e))?;
     jobs.remove(id.as_str()).map_err(|e| storage(path, e))?;
+    let mut specs = write.open_table(SPECS).map_err(|e| storage(path, e))?;
+    specs.remove(id.as_str()).map_err(|e| storage(path, e))?;
     Ok(())
 }
 

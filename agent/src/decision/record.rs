@@ -3,12 +3,13 @@
 use crate::error::Error;
 use crate::segment::SegmentRef;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_kernel::io::SinkHandle;
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt, EpochId, JobVersion, OperatorId, TaskId};
-use weir_planner::plan::JobPlan;
+use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, OperatorId, TaskId};
+use weir_planner::plan::{Chain, JobPlan, Region, Work};
+use weir_planner::spec::listed;
 
 /// First byte of every record.
 const RECORD_VERSION: u8 = 1;
@@ -26,17 +27,24 @@ pub struct JobRecord {
     pub max_parallelism: u32,
     /// Tasks of each region, so that a region's record always describes the same tasks.
     pub regions: Vec<Vec<TaskId>>,
+    /// No operator of the plan keeps state, so that its cut may be dealt to other tasks. Not stored: it is
+    /// asked of the plan that is to run.
+    #[serde(skip)]
+    pub stateless: bool,
 }
 
 impl JobRecord {
-    /// The record of an attempt to run `plan`.
+    /// The record of an attempt to run `plan`. Partial stages are left out: they hold nothing, and a
+    /// plan may have them or not without being another job (PLAN-2, WIN-7).
     pub fn of(plan: &JobPlan, attempt: Attempt) -> Self {
-        let members = |region: &weir_planner::plan::Region| {
-            let tasks = |&(chain, subtask): &(_, u32)| {
-                let chain = plan.chain(chain);
-                chain.operators.iter().filter(|o| o.work.in_cuts()).map(move |o| TaskId { operator: o.id.clone(), subtask })
-            };
-            region.members.iter().flat_map(tasks).collect()
+        let of_chain = |chain: &Chain, subtask: u32| {
+            let own = chain.operators.iter().filter(|operator| operator.work.in_cuts());
+            own.map(move |operator| TaskId { operator: operator.id.clone(), subtask }).collect::<Vec<_>>()
+        };
+        let members = |region: &Region| region.members.iter().flat_map(|(id, subtask)| of_chain(plan.chain(*id), *subtask)).collect();
+        let stateful = |work: &Work| match work {
+            Work::Window(_) | Work::Buffer(_) => true,
+            Work::Source(_) | Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union | Work::Sink(_) => false,
         };
         JobRecord {
             attempt,
@@ -44,36 +52,60 @@ impl JobRecord {
             tasks: plan.tasks_in_cuts(),
             max_parallelism: plan.max_parallelism,
             regions: plan.regions.iter().map(members).collect(),
+            stateless: !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| stateful(&operator.work)),
         }
     }
 
-    /// Whether cuts of `self` may be restored into `next` (CKP-8).
-    ///
-    /// Errors: `User`, naming what was added and removed and the ways out.
-    pub fn check_same_tasks(&self, next: &JobRecord, job: &str) -> Result<(), Error> {
-        let only = |a: &[TaskId], b: &[TaskId]| a.iter().filter(|t| !b.contains(t)).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let (added, removed) = (only(&next.tasks, &self.tasks), only(&self.tasks, &next.tasks));
+    /// How the tasks of `next` differ from these, whose cuts are there; `None` when they are the same.
+    pub fn change_to(&self, next: &JobRecord) -> Option<TaskChange> {
+        let only = |a: &[TaskId], b: &[TaskId]| a.iter().filter(|task| !b.contains(task)).map(ToString::to_string).collect::<Vec<_>>();
+        // Fusing operators in another way reorders a region's tasks and changes nothing else.
+        let sorted =
+            |regions: &[Vec<TaskId>]| -> Vec<BTreeSet<TaskId>> { regions.iter().map(|region| region.iter().cloned().collect()).collect() };
+        let change = TaskChange {
+            added: only(&next.tasks, &self.tasks),
+            removed: only(&self.tasks, &next.tasks),
+            max_parallelism: (self.max_parallelism != next.max_parallelism).then_some((self.max_parallelism, next.max_parallelism)),
+        };
+        let same = change.added.is_empty() && change.removed.is_empty() && change.max_parallelism.is_none();
+        (!same || sorted(&self.regions) != sorted(&next.regions)).then_some(change)
+    }
+}
+
+/// How the tasks of a plan differ from those of a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskChange {
+    /// Tasks that only the plan has.
+    pub added: Vec<String>,
+    /// Tasks that only the cut has.
+    pub removed: Vec<String>,
+    /// Numbers of key groups of cut and plan, where they differ.
+    pub max_parallelism: Option<(u32, u32)>,
+}
+
+impl TaskChange {
+    /// Tasks that a refusal names one by one.
+    const NAMED_MAX: usize = 32;
+
+    /// The refusal, naming what was added and removed and the ways out (CKP-8, G3).
+    pub fn refused(&self, job: &JobId) -> Error {
         let mut reasons = Vec::new();
-        if !added.is_empty() {
-            reasons.push(format!("added tasks {added}"));
+        for (what, tasks) in [("added", &self.added), ("removed", &self.removed)] {
+            if !tasks.is_empty() {
+                reasons.push(format!("{what} tasks {}", listed(tasks, Self::NAMED_MAX)));
+            }
         }
-        if !removed.is_empty() {
-            reasons.push(format!("removed tasks {removed}"));
-        }
-        if self.max_parallelism != next.max_parallelism {
-            reasons.push(format!("max_parallelism {} instead of {}", next.max_parallelism, self.max_parallelism));
-        }
-        if reasons.is_empty() && self.regions != next.regions {
-            reasons.push("tasks connected in another way".to_owned());
+        if let Some((cut, plan)) = self.max_parallelism {
+            reasons.push(format!("max_parallelism {plan} instead of {cut}"));
         }
         if reasons.is_empty() {
-            return Ok(());
+            reasons.push("tasks connected in another way".to_owned());
         }
         let message = format!(
-            "job {job}: the plan does not match the tasks of its decided cut: {}; run the same plan as before, or start fresh and give up its state",
+            "job {job}: the plan does not match the tasks of its decided cut: {}; run the same plan as before, or start fresh (--fresh, ALTER JOB … START FRESH) and give up its state; dealing it to other tasks with rescale: true is not available yet",
             reasons.join("; ")
         );
-        Err(Error::new(Class::User, message))
+        Error::new(Class::User, message)
     }
 }
 

@@ -20,7 +20,14 @@ fn task(name: &str) -> TaskId {
 
 pub fn attempt(number: u64) -> JobRecord {
     let tasks = vec![task("src"), task("win")];
-    JobRecord { attempt: Attempt::new(number), version: JobVersion::new(1), regions: vec![tasks.clone()], tasks, max_parallelism: 128 }
+    JobRecord {
+        attempt: Attempt::new(number),
+        version: JobVersion::new(1),
+        regions: vec![tasks.clone()],
+        tasks,
+        max_parallelism: 128,
+        stateless: false,
+    }
 }
 
 pub fn record(attempt: u64, sequence: u64) -> RegionRecord {

@@ -163,6 +163,7 @@ pub async fn connectors(
             None => return Ok(None),
         }
     }
+    cut_off(context, attempt, opened, &opening).await?;
     for (operator, chain, subtask, parallelism) in tasks_of(plan, |w| matches!(w, Work::Source(_))) {
         let Work::Source(work) = &operator.work else { continue };
         let task = TaskId { operator: operator.id.clone(), subtask };
@@ -182,6 +183,31 @@ pub async fn connectors(
         }
     }
     Ok(Some(()))
+}
+
+/// Has sinks that no task of the plan has any more drop what they wrote past the cut: its rows
+/// are read again, and come out of the tasks that there are now (CKP-8).
+async fn cut_off(
+    context: &Arc<Context>,
+    attempt: &Attempt,
+    opened: &Opened,
+    opening: &impl Fn(&PlanOperator, ChainId, u32, u32) -> Result<Opening, Error>,
+) -> Result<(), Error> {
+    for (operator, chain, subtask, parallelism) in
+        tasks_of(&attempt.plan, |w| matches!(w, Work::Sink(_))).filter(|(_, _, subtask, _)| *subtask == 0)
+    {
+        let Work::Sink(work) = &operator.work else { continue };
+        for (task, handle) in opened.regions.values().flat_map(|record| &record.sinks) {
+            if task.operator != operator.id || task.subtask < parallelism {
+                continue;
+            }
+            let opening = Opening { subtask: task.subtask, ..opening(operator, chain, subtask, parallelism)? };
+            let (work, schema, handle, connectors) = (work.clone(), operator.output.clone(), handle.clone(), context.connectors.clone());
+            let closed = blocking(move || connectors.sink(&work, &schema, Some(&handle), opening).map(|mut sink| sink.close())).await;
+            named(closed, &attempt.job, task)?;
+        }
+    }
+    Ok(())
 }
 
 fn named<T>(result: Result<T, Error>, job: &weir_planner::id::JobId, task: &TaskId) -> Result<T, Error> {

@@ -28,14 +28,17 @@ fn a_version_never_changes() {
     other.spec.checkpoint.epoch_ms = 500;
     assert_eq!(
         conflict(submit(&mut world, other.clone())),
-        "version 1 of job 'j' exists with other content: a changed job needs a higher `version`, but upgrade is not available yet, so drop job 'j' and create it again"
+        "version 1 of job 'j' exists with other content (checkpoint.epoch_ms): a changed job needs a higher `version`, but upgrade is not available yet, so drop job 'j' and create it again"
     );
     other.spec.version = JobVersion::new(2);
     assert!(conflict(submit(&mut world, other.clone())).contains("upgrade to version 2 is not available yet, so drop job 'j'"));
     world.drop_job(&job("j")).unwrap();
     assert!(submit(&mut world, other.clone()).unwrap());
     other.spec.version = JobVersion::new(1);
-    assert_eq!(conflict(submit(&mut world, other)), "job 'j' is at version 2: version 1 is older");
+    assert_eq!(
+        conflict(submit(&mut world, other)),
+        "job 'j' is at version 2: version 1 is older, and a job never goes back; submit version 2, or drop job 'j' and create it again"
+    );
 }
 
 /// API-2: `If-Match` on the generation.

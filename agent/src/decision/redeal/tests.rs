@@ -1,0 +1,151 @@
+//! Cuts dealt to more and to fewer tasks, and what is not dealt.
+
+use super::super::tests::{job, local};
+use super::super::{Decision, Decisions, JobRecord, KeptSpec, RegionRecord, Retention};
+use crate::segment::SegmentRef;
+use std::collections::BTreeMap;
+use weir_kernel::io::SinkHandle;
+use weir_planner::connector::{Position, SplitPosition};
+use weir_planner::error::Class;
+use weir_planner::id::{Attempt, EpochId, JobVersion, OperatorId, RegionId, TaskId};
+use weir_planner::protocol::Restore;
+
+fn task(name: &str, subtask: u32) -> TaskId {
+    TaskId { operator: OperatorId::new(name).unwrap(), subtask }
+}
+
+fn at(split: &str, row: u64) -> SplitPosition {
+    SplitPosition { split: split.to_owned(), position: Position::Row(row), time_max_ms: Some(row as i64), ended: false }
+}
+
+/// A job of `src` and `out`, one region for each of `parallelism` subtasks.
+fn lanes(attempt: u64, parallelism: u32) -> JobRecord {
+    let regions: Vec<Vec<TaskId>> = (0..parallelism).map(|n| vec![task("src", n), task("out", n)]).collect();
+    JobRecord {
+        attempt: Attempt::new(attempt),
+        version: JobVersion::new(1),
+        tasks: regions.concat(),
+        max_parallelism: 128,
+        regions,
+        stateless: true,
+    }
+}
+
+fn decide(store: &Decisions, attempt: u64, region: u32, positions: &[SplitPosition], sink: Option<(TaskId, u64)>, segments: &[&str]) {
+    let id = RegionId::new(region);
+    let before = store.regions(&job()).unwrap().remove(&id);
+    let mut record = before.unwrap_or_else(|| RegionRecord::empty(EpochId { attempt: Attempt::new(attempt), sequence: 0 }));
+    record.epoch = EpochId { attempt: Attempt::new(attempt), sequence: 1 };
+    record.move_positions(&task("src", 0).operator, positions);
+    if let Some((task, length)) = sink {
+        record.set_sink(&task, SinkHandle::Length(length));
+    }
+    for name in segments {
+        record.segments_mut(&task("src", 0)).push(SegmentRef { name: (*name).to_owned(), bytes: 1, rows: 1 });
+    }
+    let retention = Retention { rows: 1, ms: None };
+    let attempt = Attempt::new(attempt);
+    store.decide(Decision { job: job(), attempt, region: id, record, results: Vec::new(), replacement: None, retention }).unwrap();
+}
+
+fn handles(record: &RegionRecord) -> Vec<(String, SinkHandle)> {
+    record.sinks.iter().map(|(task, handle)| (task.to_string(), handle.clone())).collect()
+}
+
+/// CKP-8: positions follow their splits and files their tasks, to fewer tasks and back to more,
+/// and what each said last is what holds.
+#[test]
+fn a_cut_without_state_goes_to_any_tasks() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    store.open_attempt(lanes(1, 2), &job(), Restore::Fresh).unwrap();
+    decide(&store, 1, 0, &[at("a", 10)], Some((task("out", 0), 100)), &[]);
+    decide(&store, 1, 1, &[at("b", 20)], Some((task("out", 1), 200)), &[]);
+
+    let one = store.open_attempt(lanes(2, 1), &job(), local(&store, true)).unwrap();
+    let source = task("src", 0).operator;
+    assert_eq!(one.regions.keys().copied().collect::<Vec<_>>(), [RegionId::new(0)]);
+    let only = &one.regions[&RegionId::new(0)];
+    assert_eq!(only.positions[&source], [at("a", 10), at("b", 20)]);
+    let both = [("out-0".to_owned(), SinkHandle::Length(100)), ("out-1".to_owned(), SinkHandle::Length(200))];
+    assert_eq!(handles(only), both);
+    // What was dealt is stored, not made anew at each start.
+    assert_eq!(store.regions(&job()).unwrap(), one.regions);
+    decide(&store, 2, 0, &[at("a", 11), at("b", 22)], Some((task("out", 0), 150)), &[]);
+
+    let two = store.open_attempt(lanes(3, 2), &job(), local(&store, true)).unwrap();
+    let both = [at("a", 11), at("b", 22)];
+    let found: Vec<_> = two.regions.values().map(|record| (record.positions[&source].as_slice(), handles(record))).collect();
+    assert_eq!(found[0], (both.as_slice(), vec![("out-0".to_owned(), SinkHandle::Length(150))]));
+    assert_eq!(found[1], (both.as_slice(), vec![("out-1".to_owned(), SinkHandle::Length(200))]));
+    // The task that reads on moves its split; the other region's older word of it does not count.
+    decide(&store, 3, 1, &[at("b", 30)], None, &[]);
+    let again = store.open_attempt(lanes(4, 1), &job(), local(&store, true)).unwrap();
+    assert_eq!(again.regions[&RegionId::new(0)].positions[&source], [at("a", 11), at("b", 30)]);
+}
+
+/// G3: what would be lost is refused, naming tasks and ways out, and the cut stays as it is.
+#[test]
+fn a_cut_is_not_dealt_where_something_would_be_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    store.open_attempt(lanes(1, 1), &job(), Restore::Fresh).unwrap();
+    decide(&store, 1, 0, &[at("a", 10)], None, &[]);
+    let stateful = JobRecord { stateless: false, ..lanes(2, 2) };
+    let mut renamed = lanes(2, 1);
+    renamed.tasks[0] = task("other", 0);
+    renamed.regions[0][0] = task("other", 0);
+    for (next, added, removed) in [(stateful, "src-1, out-1", ""), (renamed, "other-0", "src-0")] {
+        let error = store.open_attempt(next.clone(), &job(), local(&store, true)).unwrap_err();
+        assert_eq!(error.class, Class::User);
+        assert!(error.message.contains(&format!("added tasks {added}")), "{error}");
+        assert!(removed.is_empty() || error.message.contains(&format!("removed tasks {removed}")), "{error}");
+        assert!(error.message.contains("fresh") && error.message.contains("rescale: true"), "{error}");
+        assert_eq!(store.check_cut(&next, &job()).unwrap_err().message, error.message);
+    }
+    assert_eq!(store.job(&job()).unwrap().unwrap().attempt, Attempt::new(1));
+    decide(&store, 1, 0, &[at("a", 11)], None, &["1.seg"]);
+    let error = store.open_attempt(lanes(2, 2), &job(), local(&store, true)).unwrap_err();
+    assert!(error.message.contains("added tasks src-1, out-1"), "{error}");
+}
+
+/// J1, CKP-7: an older version never goes on from the cut of a newer one.
+#[test]
+fn an_older_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    let newer = JobRecord { version: JobVersion::new(3), ..lanes(1, 1) };
+    store.open_attempt(newer, &job(), Restore::Fresh).unwrap();
+    // Nothing was decided, so there is nothing to go back from.
+    store.check_cut(&lanes(2, 1), &job()).unwrap();
+    decide(&store, 1, 0, &[at("a", 10)], None, &[]);
+    let error = store.open_attempt(lanes(2, 1), &job(), local(&store, true)).unwrap_err();
+    assert_eq!(error.class, Class::User);
+    assert!(error.message.contains("version 3") && error.message.contains("version 1 is older"), "{error}");
+    let raised = JobRecord { version: JobVersion::new(4), ..lanes(2, 1) };
+    store.open_attempt(raised, &job(), local(&store, true)).unwrap();
+}
+
+/// STR-6: a kept spec is there after a restart, and goes with its job.
+#[test]
+fn a_kept_spec_lasts_as_long_as_its_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    let spec: weir_planner::spec::JobSpec =
+        serde_json::from_value(serde_json::json!({"id": "j", "operators": [], "parallelism": 3})).unwrap();
+    let kept = KeptSpec { bound: spec.clone(), submitted: spec };
+    assert_eq!(store.kept_spec(&job()).unwrap(), None);
+    store.keep_spec(&job(), &kept).unwrap();
+    store.open_attempt(lanes(1, 1), &job(), Restore::Fresh).unwrap();
+    store.close();
+    drop(store);
+    let store = Decisions::open(dir.path()).unwrap();
+    assert_eq!(store.kept_spec(&job()).unwrap(), Some(kept));
+    store.forget(&job(), Attempt::new(1)).unwrap();
+    assert_eq!(store.kept_spec(&job()).unwrap(), None);
+}
+
+#[test]
+fn nothing_is_dealt_from_nothing() {
+    assert_eq!(super::redeal(&BTreeMap::new(), &lanes(1, 2)), None);
+}
