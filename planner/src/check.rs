@@ -48,25 +48,7 @@ pub fn check(spec: &JobSpec, door: Horizon) -> Vec<Fault> {
     if let Some(graph) = Graph::of(spec) {
         flow(spec, &graph, &mut faults);
     }
-    if !cfg!(test) {
-        not_run_yet(spec, &mut faults);
-    }
     faults
-}
-
-/// What plans can hold and the kernel cannot run yet.
-fn not_run_yet(spec: &JobSpec, faults: &mut Vec<Fault>) {
-    for (i, source) in spec.sources.iter().enumerate() {
-        if source.on_error.policy == crate::spec::ErrorPolicy::Route {
-            faults.push(not_available(format!("sources[{i}].on_error.policy"), "on_error 'route'", "use skip, or fail"));
-        }
-        if source.time.late_event_policy == crate::spec::LatePolicy::Route {
-            faults.push(not_available(format!("sources[{i}].time.late_event_policy"), "late_event_policy 'route'", "use drop"));
-        }
-    }
-    for (i, _) in spec.edges.iter().enumerate().filter(|(_, edge)| edge.ordered) {
-        faults.push(not_available(format!("edges[{i}].ordered"), "an ordered edge", "leave ordered out"));
-    }
 }
 
 /// What a spec asks for that has no effect where it runs, one sentence each.

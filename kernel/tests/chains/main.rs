@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod held;
+mod lanes;
 mod plans;
 mod recovery;
+mod sides;
 mod stages;
 mod times;
 mod windows;

@@ -1,12 +1,14 @@
 //! Plans for tests, written out by hand.
 
 use weir_planner::connector::{Memory, Nothing, SinkOptions, SourceOptions};
-use weir_planner::expr::{Aggregate, AggregateFunction, Expr, Typed};
+use weir_planner::expr::{Aggregate, AggregateFunction, BinaryOp, Expr, Literal, Typed};
 use weir_planner::id::{ChainId, JobId, JobVersion, OperatorId, RegionId};
-use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work};
 use weir_planner::plan::partial::{partial_id, partial_rows};
+use weir_planner::plan::{
+    Chain, JobPlan, MapWork, PlanEdge, PlanOperator, Port, Region, Routing, SinkWork, SourceWork, TimeWork, WindowWork, Work,
+};
 use weir_planner::schema::{Column, ColumnType, Schema};
-use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow};
+use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use weir_planner::time::TimeUnit;
 
 pub fn id(name: &str) -> OperatorId {
@@ -84,8 +86,41 @@ pub fn source(name: &str, shape: &Shape) -> PlanOperator {
 }
 
 pub fn sink(input: &Schema) -> PlanOperator {
+    sink_named("out", input)
+}
+
+pub fn sink_named(name: &str, input: &Schema) -> PlanOperator {
     let work = SinkWork { options: SinkOptions::Drop(Nothing::default()), format: None, delivery: Delivery::default() };
-    PlanOperator { id: id("out"), output: input.clone(), work: Work::Sink(work) }
+    PlanOperator { id: id(name), output: input.clone(), work: Work::Sink(work) }
+}
+
+/// A side edge.
+pub fn aside(from: u32, to: u32, routing: Routing, port: Port) -> PlanEdge {
+    PlanEdge { from: ChainId::new(from), to: ChainId::new(to), routing, port }
+}
+
+pub fn number(n: i64) -> Expr {
+    Expr::Literal(Literal::BigInt(n))
+}
+
+pub fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
+    Expr::Binary { op, left: Box::new(left), right: Box::new(right) }
+}
+
+pub fn col(name: &str) -> Expr {
+    Expr::Column(name.to_owned())
+}
+
+/// A map of `k, t, v` to `k, t, v` and, if there is one, a further BIGINT column `q`.
+pub fn map(name: &str, filter: Option<Expr>, q: Option<Expr>, on_error: ErrorPolicy) -> PlanOperator {
+    let big = ColumnType::BigInt;
+    let typed = |name: &str, expr| Projection { name: name.to_owned(), value: Typed { expr, ty: big, nullable: true } };
+    let mut output = input();
+    let project = q.map(|q| {
+        output.0.push(column("q", big));
+        vec![typed("k", col("k")), typed("t", col("t")), typed("v", col("v")), typed("q", q)]
+    });
+    PlanOperator { id: id(name), output, work: Work::Map(MapWork { filter, project, on_error }) }
 }
 
 pub fn aggregate(function: AggregateFunction, argument: Option<(&str, ColumnType)>, ty: ColumnType) -> Aggregate {

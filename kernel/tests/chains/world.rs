@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use weir_kernel::chain::{Chain, ChainReport, Control, OPEN_EPOCH_BYTES_MAX, Step};
 use weir_kernel::error::Error;
 use weir_kernel::graph::{Parts, build};
-use weir_kernel::io::{Budget, Clock, Flush, Polled, Pushed, Restored, Sink, SinkHandle, Source, SourceBatch, Split, StateImage, Wake};
+use weir_kernel::io::{BadRecord, Budget, Clock, Flush, Polled, Pushed, Restored, Sink, SinkHandle, Source, SourceBatch, Split, StateImage, Wake};
 use weir_oracle::{Agg, Row};
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::id::{Attempt, ChainId, EpochId, OperatorId};
@@ -77,11 +77,13 @@ pub struct Feed {
     pub splits: Arc<Mutex<BTreeMap<u32, Vec<Row>>>>,
     /// Splits end after their last row.
     pub bounded: bool,
+    /// Rows of this key are records that cannot be decoded.
+    pub poison: Option<i64>,
 }
 
 impl Feed {
     pub fn of(rows: &[Row], bounded: bool) -> Self {
-        let feed = Feed { splits: Arc::default(), bounded };
+        let feed = Feed { splits: Arc::default(), bounded, poison: None };
         feed.append(rows);
         feed
     }
@@ -134,10 +136,19 @@ impl Source for FeedSource {
         let rows = &lists[name];
         let count = (1 + self.rng.below(self.batch_max)).min(budget.rows as u64) as usize;
         let end = (*next + count).min(rows.len());
-        let batch = columns(&rows[*next..end], &self.schema);
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for (at, row) in rows[*next..end].iter().enumerate() {
+            if self.feed.poison.is_none() || row.key != self.feed.poison {
+                good.push(*row);
+                continue;
+            }
+            let raw = format!("record {:?}", row.value.unwrap()).into_bytes();
+            bad.push(BadRecord { position: format!("row {}", *next + at), reason: "not a record".to_owned(), raw });
+        }
+        let batch = columns(&good, &self.schema);
         *next = end;
         *ended = self.feed.bounded && end == rows.len();
-        Ok(Polled::Batch(SourceBatch { split, rows: batch, bad: Vec::new(), bytes: 24 * count, split_ended: *ended }))
+        Ok(Polled::Batch(SourceBatch { split, rows: batch, bad, bytes: 24 * count, split_ended: *ended }))
     }
 
     fn cut(&mut self) -> Vec<SplitPosition> {
@@ -226,6 +237,8 @@ pub struct World {
     pub outs: BTreeMap<u32, Out>,
     reports: flume::Receiver<ChainReport>,
     sources: BTreeSet<ChainId>,
+    /// Sink operators in the order of the plan: where their numbers in `outs` begin.
+    sinks: Vec<OperatorId>,
     cut: Cut,
     sequence: u64,
     attempt: u64,
@@ -325,7 +338,7 @@ impl World {
         }
         let chains = build(plan, parts)?;
         let attempt = rng.next() % 1000 + 1;
-        Ok(World { chains, clock, rng, outs: new_outs, reports, sources, cut: cut.clone(), sequence: 0, attempt })
+        Ok(World { chains, clock, rng, outs: new_outs, reports, sources, sinks, cut: cut.clone(), sequence: 0, attempt })
     }
 
     /// Steps a random chain; whether it worked.
@@ -443,7 +456,8 @@ impl World {
                         assert!(flushed.insert((chain, subtask)));
                         for (task, handle) in sinks {
                             let SinkHandle::Length(length) = handle else { panic!("a length was given") };
-                            next.lengths.insert(task.subtask, length);
+                            let sink = self.sinks.iter().position(|id| *id == task.operator).unwrap() as u32;
+                            next.lengths.insert(100 * sink + task.subtask, length);
                         }
                     }
                 }
