@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::{ChainId, OperatorId, TaskId};
-use weir_planner::plan::{self, JobPlan, PlanEdge, Routing, Work};
+use weir_planner::plan::{self, JobPlan, PlanEdge, Port, Routing, Work};
 
 /// What the agent brings for a plan: opened connectors, state, clock, wake-ups, a place for reports.
 pub struct Parts {
@@ -113,7 +113,7 @@ fn wire(plan: &JobPlan, parts: &Parts, lanes: &BTreeSet<ChainId>) -> Result<Wire
             let key = (planned.from, from);
             match &side {
                 Some((task, side)) => {
-                    let schema = Arc::new(port::taken(plan, plan.chain(planned.to))?.to_arrow());
+                    let schema = Arc::new(plan.input(planned.to).to_arrow());
                     wires.sides.entry(key).or_default().push(SideEdge { task: *task, side: *side, schema, output });
                 }
                 None if lanes.contains(&planned.from) && planned.routing == Routing::Forward => {
@@ -132,7 +132,10 @@ fn key_columns(plan: &JobPlan, edge: &PlanEdge) -> Result<Vec<usize>, Error> {
         Routing::Partitioned(names) => names.as_slice(),
         Routing::Forward | Routing::RoundRobin | Routing::Broadcast | Routing::Deal | Routing::Collect => return Ok(Vec::new()),
     };
-    let schema = port::carried(plan, edge)?;
+    let schema = match edge.port {
+        Port::Main => plan.chain(edge.from).operators.last().map(|operator| operator.output.clone()).unwrap_or_default(),
+        Port::Error(_) | Port::Late(_) => plan.input(edge.to),
+    };
     let position = |name: &String| {
         let missing = || Error::new(Class::Bug, format!("chain {} does not emit the key column '{name}'", edge.from));
         schema.index_of(name).ok_or_else(missing)
@@ -149,12 +152,12 @@ fn build_chain(
     budget: &Arc<Budget>,
 ) -> Result<Chain, Error> {
     let missing = |what: &str, id: &OperatorId| Error::new(Class::Bug, format!("no {what} was opened for task {id}-{subtask}"));
-    let judge = !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| matches!(operator.work, Work::Window(_)));
+    let judge = port::judges(plan, chain);
     let mut head = None;
     let mut stages = Vec::new();
     let mut tail = Tail::Edges(ends.outputs);
     // What the next operator takes: at the head of a chain, what its edges carry.
-    let mut input = port::taken(plan, chain)?;
+    let mut input = plan.input(chain.id);
     for (task, operator) in chain.operators.iter().enumerate() {
         let key = (operator.id.clone(), subtask);
         match &operator.work {

@@ -1,11 +1,11 @@
-//! What an edge carries, by its port, and what a chain takes.
+//! Where side edges begin, and which source judges its rows itself.
 
 use crate::error::Error;
 use crate::side::Side;
+use std::collections::BTreeSet;
 use weir_planner::error::Class;
-use weir_planner::id::OperatorId;
-use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Work};
-use weir_planner::schema::{Schema, error_rows, late_rows};
+use weir_planner::id::{ChainId, OperatorId};
+use weir_planner::plan::{Chain, JobPlan, PlanEdge, Port, Work};
 
 /// The operator, by its position in the producing chain, and the side that a side edge starts from;
 /// `None` for an edge of the main way out.
@@ -17,54 +17,25 @@ pub(super) fn side(plan: &JobPlan, edge: &PlanEdge) -> Result<Option<(usize, Sid
     })
 }
 
-/// Columns of what an edge carries. Late rows of a source and of a window may have one consumer: it
-/// takes the window's, and the source gives its own by name (EV-5).
-pub(super) fn carried(plan: &JobPlan, edge: &PlanEdge) -> Result<Schema, Error> {
-    match &edge.port {
-        Port::Main => Ok(emitted(plan.chain(edge.from))),
-        Port::Error(_) => Ok(error_rows()),
-        Port::Late(_) => taken(plan, plan.chain(edge.to)),
-    }
-}
-
-/// Columns of what the first operator of a chain takes; none for a source.
-pub(super) fn taken(plan: &JobPlan, chain: &Chain) -> Result<Schema, Error> {
-    if let Some(PlanOperator { output, work: Work::Sink(_), .. }) = chain.operators.first() {
-        return Ok(output.clone());
-    }
-    let mut of_source = None;
-    for edge in plan.edges.iter().filter(|edge| edge.to == chain.id) {
-        match &edge.port {
-            Port::Main => return Ok(emitted(plan.chain(edge.from))),
-            Port::Error(_) => return Ok(error_rows()),
-            Port::Late(id) => {
-                let judge = place(plan, edge, id)?;
-                let from = plan.chain(edge.from);
-                match from.operators.get(judge) {
-                    Some(PlanOperator { output, work: Work::Source(_), .. }) => {
-                        of_source.get_or_insert_with(|| late_rows(output));
-                    }
-                    _ => return Ok(late_rows(&before(plan, from, judge)?)),
-                }
-            }
-        }
-    }
-    Ok(of_source.unwrap_or_default())
-}
-
-/// What the operator at `place` of a chain takes.
-fn before(plan: &JobPlan, chain: &Chain, place: usize) -> Result<Schema, Error> {
-    match place.checked_sub(1).and_then(|before| chain.operators.get(before)) {
-        Some(operator) => Ok(operator.output.clone()),
-        None => taken(plan, chain),
-    }
-}
-
-fn emitted(chain: &Chain) -> Schema {
-    chain.operators.last().map(|operator| operator.output.clone()).unwrap_or_default()
-}
-
 fn place(plan: &JobPlan, edge: &PlanEdge, id: &OperatorId) -> Result<usize, Error> {
     let missing = || Error::new(Class::Bug, format!("a side edge of chain {} names operator '{id}', which is not in it", edge.from));
     plan.chain(edge.from).operators.iter().position(|operator| operator.id == *id).ok_or_else(missing)
+}
+
+/// Whether no window follows a chain, so that its source judges which rows are late (EV-4). Windows
+/// behind side edges judge other rows.
+pub(super) fn judges(plan: &JobPlan, chain: &Chain) -> bool {
+    let (mut seen, mut open): (BTreeSet<ChainId>, Vec<&Chain>) = (BTreeSet::from([chain.id]), vec![chain]);
+    while let Some(chain) = open.pop() {
+        let judged = chain.operators.iter().any(|operator| match operator.work {
+            Work::Window(_) | Work::Partial(_) => true,
+            Work::Source(_) | Work::Map(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => false,
+        });
+        if judged {
+            return false;
+        }
+        let next = plan.edges.iter().filter(|edge| edge.from == chain.id && edge.port == Port::Main);
+        open.extend(next.filter(|edge| seen.insert(edge.to)).map(|edge| plan.chain(edge.to)));
+    }
+    true
 }
