@@ -110,7 +110,9 @@ async fn online(hub: &Hub, agent: &AgentId) {
 
 /// Opens a hub's store under the data directory.
 pub async fn open_hub(data_dir: &Path, lease: Duration, node_token: Option<String>) -> anyhow::Result<Hub> {
-    Ok(Hub::open(HubOptions { data_dir: data_dir.join("hub"), lease, agent_token: node_token }).await?)
+    let hub = Hub::open(HubOptions { data_dir: data_dir.join("hub"), lease, agent_token: node_token }).await?;
+    hub.sample_with(Arc::new(weir_frontend::sql::SampleBinder));
+    Ok(hub)
 }
 
 /// The engine over a hub.

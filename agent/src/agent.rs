@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::gauge::ProcessGauge;
 use crate::link::ReadStream;
 use crate::read;
+use crate::sample;
 use crate::reconcile::{Held, OnStart, OnStop, on_start, on_stop};
 use crate::region::{JobDirs, blocking};
 use crate::runner::attempt::{Attempt, Order, superseded};
@@ -320,6 +321,9 @@ impl Agent {
     /// Starts an answer to a read; see [`read::read`].
     pub async fn read(&self, request: ReadRequest) -> Result<ReadStream, Error> {
         let context = &self.inner.context;
+        if let ReadTarget::Sample(source) = request.target {
+            return sample::answer(Secrets::new(self.inner.options.environment), request.job, *source).await;
+        }
         let dirs = JobDirs::of(&context.data_dir, &request.job);
         read::read(context.decisions.clone(), dirs, request).await
     }

@@ -5,6 +5,7 @@ pub mod csv;
 pub mod json;
 pub mod parquet;
 pub mod raw;
+pub mod sample;
 pub mod value;
 
 use arrow::array::RecordBatch;

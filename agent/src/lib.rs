@@ -10,6 +10,7 @@ pub mod rehearsal;
 pub mod shard;
 pub mod region;
 pub mod read;
+pub mod sample;
 pub mod connector;
 pub mod format;
 pub mod secret;

@@ -158,9 +158,8 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 /// Shape: one IPC stream of `request.schema`, rows in the order of their decisions.
 /// Errors: `Corrupt` for a missing file, and for rows of another data directory; one that cannot be read ends the stream with an `Err`.
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
-    match request.target {
-        ReadTarget::Results => {}
-        ReadTarget::Sample(_) => return Err(Error::new(Class::User, "sampling a source is not available yet")),
+    if let ReadTarget::Sample(_) = request.target {
+        return Err(Error::new(Class::Bug, "a sample does not come from stored rows"));
     }
     if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {
         let message = format!(

@@ -17,6 +17,7 @@ mod lower;
 mod parse;
 mod place;
 mod refuse;
+mod sample;
 mod scope;
 mod show;
 mod statement;
@@ -25,6 +26,7 @@ mod verb;
 mod window;
 
 pub use bind::bind_spec;
+pub use sample::{SampleBinder, columns_of};
 pub(crate) use show::masked;
 
 use crate::error::{Error, sqlstate};

@@ -2,6 +2,7 @@
 
 pub mod glob;
 pub mod lines;
+pub mod sample;
 pub mod sink;
 
 use super::{Opening, Reading, at};

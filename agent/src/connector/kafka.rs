@@ -1,6 +1,7 @@
 //! Kafka topics, in and out: what both directions share of the client.
 
 mod reader;
+pub mod sample;
 pub mod sink;
 pub mod source;
 
@@ -174,6 +175,12 @@ impl Hearing {
 /// Context of a consumer.
 #[derive(Clone)]
 pub struct ConsumerHearing(Arc<Hearing>);
+
+impl ConsumerHearing {
+    fn hearing(&self) -> std::sync::Arc<Hearing> {
+        self.0.clone()
+    }
+}
 
 impl ClientContext for ConsumerHearing {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {

@@ -24,20 +24,69 @@ struct Field {
     quoted: bool,
 }
 
+/// The separator as a byte.
+///
+/// Errors: `User` for a character that cannot delimit.
+pub fn delimiter(options: &Csv) -> Result<u8, Error> {
+    let delimiter = u8::try_from(options.delimiter).ok().filter(|d| d.is_ascii() && !matches!(d, b'"' | b'\n' | b'\r'));
+    delimiter.ok_or_else(|| {
+        let message = format!(
+            "csv delimiter '{}' cannot be used; take one ASCII character other than a quote or line end",
+            options.delimiter.escape_debug()
+        );
+        Error::new(Class::User, message)
+    })
+}
+
+/// The fields of a record; `None` is NULL. Text that is not UTF-8 is mended, since only its kind matters.
+///
+/// Errors: a quote that is not closed, or closed too early.
+pub fn split(delimiter: u8, record: &[u8]) -> Result<Vec<Option<String>>, String> {
+    let (mut fields, mut scratch, mut rest) = (Vec::new(), Vec::new(), Some(record));
+    while let Some(bytes) = rest {
+        scratch.clear();
+        let (found, tail) = field(delimiter, &mut scratch, bytes)?;
+        rest = tail;
+        let is_null = scratch.is_empty() && !found.quoted;
+        fields.push((!is_null).then(|| String::from_utf8_lossy(&scratch).into_owned()));
+    }
+    Ok(fields)
+}
+
+/// Takes the next field off `rest` into the scratch buffer; gives what is left, if anything is.
+fn field<'a>(delimiter: u8, scratch: &mut Vec<u8>, rest: &'a [u8]) -> Result<(Field, Option<&'a [u8]>), String> {
+    let start = scratch.len();
+    let Some(mut inside) = rest.strip_prefix(b"\"") else {
+        let end = memchr::memchr(delimiter, rest);
+        let (text, tail) = match end {
+            Some(end) => (rest.get(..end), rest.get(end + 1..)),
+            None => (Some(rest), None),
+        };
+        scratch.extend_from_slice(text.unwrap_or_default());
+        return Ok((Field { start, quoted: false }, tail));
+    };
+    loop {
+        let Some(end) = memchr::memchr(b'"', inside) else { return Err("a quote is not closed".to_owned()) };
+        scratch.extend_from_slice(inside.get(..end).unwrap_or_default());
+        match inside.get(end + 1..).unwrap_or_default() {
+            [b'"', tail @ ..] => {
+                scratch.push(b'"');
+                inside = tail;
+            }
+            [] => return Ok((Field { start, quoted: true }, None)),
+            [next, tail @ ..] if *next == delimiter => return Ok((Field { start, quoted: true }, Some(tail))),
+            _ => return Err("text follows a closing quote".to_owned()),
+        }
+    }
+}
+
 impl CsvDecoder {
     /// Without a header fields follow the declared columns; with one they wait for
     /// [`Decoder::header`].
     ///
     /// Errors: `User` for a delimiter that cannot delimit, or a used column that is not declared.
     pub fn new(options: &Csv, columns: &[DecodeColumn], used: &[String]) -> Result<Self, Error> {
-        let delimiter = u8::try_from(options.delimiter).ok().filter(|d| d.is_ascii() && !matches!(d, b'"' | b'\n' | b'\r'));
-        let delimiter = delimiter.ok_or_else(|| {
-            let message = format!(
-                "csv delimiter '{}' cannot be used; take one ASCII character other than a quote or line end",
-                options.delimiter.escape_debug()
-            );
-            Error::new(Class::User, message)
-        })?;
+        let delimiter = delimiter(options)?;
         let place = |column: &DecodeColumn| used.iter().position(|name| *name == column.column.name);
         let fields = columns.iter().map(place).collect();
         Ok(CsvDecoder {
@@ -50,31 +99,8 @@ impl CsvDecoder {
         })
     }
 
-    /// Takes the next field off `rest` into the scratch buffer; gives what is left, if anything is.
     fn field<'a>(&mut self, rest: &'a [u8]) -> Result<(Field, Option<&'a [u8]>), String> {
-        let start = self.scratch.len();
-        let Some(mut inside) = rest.strip_prefix(b"\"") else {
-            let end = memchr::memchr(self.delimiter, rest);
-            let (text, tail) = match end {
-                Some(end) => (rest.get(..end), rest.get(end + 1..)),
-                None => (Some(rest), None),
-            };
-            self.scratch.extend_from_slice(text.unwrap_or_default());
-            return Ok((Field { start, quoted: false }, tail));
-        };
-        loop {
-            let Some(end) = memchr::memchr(b'"', inside) else { return Err("a quote is not closed".to_owned()) };
-            self.scratch.extend_from_slice(inside.get(..end).unwrap_or_default());
-            match inside.get(end + 1..).unwrap_or_default() {
-                [b'"', tail @ ..] => {
-                    self.scratch.push(b'"');
-                    inside = tail;
-                }
-                [] => return Ok((Field { start, quoted: true }, None)),
-                [next, tail @ ..] if *next == self.delimiter => return Ok((Field { start, quoted: true }, Some(tail))),
-                _ => return Err("text follows a closing quote".to_owned()),
-            }
-        }
+        field(self.delimiter, &mut self.scratch, rest)
     }
 
     fn record(&mut self, record: &[u8]) -> Result<(), String> {

@@ -14,7 +14,7 @@ use weir_kernel::error::Error;
 use weir_kernel::side::row_texts;
 use weir_planner::connector::DecodeColumn;
 use weir_planner::error::Class;
-use weir_planner::schema::{ColumnType, Schema};
+use weir_planner::schema::{Column, ColumnType, Schema};
 use weir_planner::time::TimeUnit;
 
 /// One Parquet file being read in row order.
@@ -154,6 +154,29 @@ impl ParquetFile {
         let faults = reasons.into_iter().zip(self.next..).filter_map(|(reason, at)| Some((reason?, at)));
         let bad = faults.zip(texts).map(|((reason, at), text)| Bad::new(at, reason, &text, self.raw_bytes)).collect();
         Ok(Decoded { rows, bad })
+    }
+}
+
+/// The columns that a file brings, in its order.
+///
+/// Errors: `User` for a file that is missing or not Parquet, and for columns of types that are not
+/// read, each by name.
+pub fn columns_of(path: &str) -> Result<Vec<Column>, Error> {
+    let file = File::open(path).map_err(|e| Error::because(Class::User, format!("file '{path}' cannot be opened"), e))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|e| Error::because(Class::User, format!("file '{path}' is not a readable Parquet file"), e))?;
+    let in_file = |e: Error| Error { message: format!("file '{path}': {}", e.message), ..e };
+    let columns = weir_planner::schema::infer::of_arrow(builder.schema()).map_err(|fault| in_file(super::sample::refused(fault)))?;
+    let misfit = |column: &&Column| {
+        let declared = DecodeColumn { column: (*column).clone(), timestamp_unit: None };
+        builder.schema().field_with_name(&column.name).is_ok_and(|field| !castable(field.data_type(), &declared))
+    };
+    match columns.iter().find(misfit) {
+        None => Ok(columns),
+        Some(column) => {
+            let message = format!("file '{path}': column '{}' does not become {}; declare the other columns", column.name, column.ty);
+            Err(Error::new(Class::Bug, message))
+        }
     }
 }
 

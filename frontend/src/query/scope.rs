@@ -116,9 +116,7 @@ impl Scope {
         for entry in &self.entries {
             let (kind, columns) = match &entry.object {
                 CatalogObject::Source(source) => {
-                    let column = |c: &weir_planner::spec::SourceColumn| arrow::datatypes::Field::new(&c.name, c.ty.to_arrow(), !c.not_null);
-                    let fields: Vec<_> = source.schema.iter().map(column).collect();
-                    (RelationKind::Source, Arc::new(arrow::datatypes::Schema::new(fields)))
+                    (RelationKind::Source, Arc::new(weir_planner::check::columns::schema_of_source(source).to_arrow()))
                 }
                 CatalogObject::Sink(_) => (RelationKind::Sink, Arc::new(arrow::datatypes::Schema::empty())),
             };

@@ -1,8 +1,10 @@
 //! Expression texts of a spec to typed expressions, each against its operator's input (PLAN-1).
 //! SQL and YAML come together here: both doors' specs get their bound forms from this one place.
 
+mod syntax;
+
 use super::convert::{Converter, folded, literal_type};
-use super::cursor::{Cursor, syntax};
+use super::cursor::{self, Cursor};
 use super::fault::planning;
 use super::limit;
 use super::place::Places;
@@ -20,7 +22,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::collections::BTreeMap;
 use weir_planner::check::check;
-use weir_planner::check::columns::of_operator;
+use weir_planner::check::columns::{of_operator, unchecked};
 use weir_planner::check::flow::Flow;
 use weir_planner::check::graph::Graph;
 use weir_planner::error::Fault;
@@ -45,10 +47,16 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
         return if faults.is_empty() { Err(vec![Fault::new("graph", "edges", "the edges do not make a graph")]) } else { Err(faults) };
     };
     let sources: BTreeMap<_, Source> = spec.sources.iter().map(|source| (source.operator_id.clone(), source.clone())).collect();
+    let unchecked = unchecked(spec);
     let mut faults = Vec::new();
     let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
-        let Some(input) = known.input(&graph, at) else { continue };
+        let Some(input) = known.input(&graph, at) else {
+            if let (Some(true), Some(operator)) = (unchecked.get(at), spec.operators.get(at)) {
+                self::syntax::check(&operator.kind, &format!("operators[{at}].config"), &mut faults);
+            }
+            continue;
+        };
         let Some(operator) = spec.operators.get_mut(at) else { continue };
         let path = format!("operators[{at}].config");
         let before = faults.len();
@@ -100,11 +108,14 @@ fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec
 fn bind<T: Clone>(expression: &mut Expression<T>, path: String, faults: &mut Vec<Fault>, bind: impl FnOnce(&str) -> Result<T, Error>) {
     match bind(&expression.sql) {
         Ok(bound) => expression.bound = Some(Box::new(bound)),
-        Err(error) => {
-            let fault = Fault::new("expression", path, format!("in '{}': {}", expression.sql.escape_debug(), error.message));
-            faults.push(error.hint.into_iter().fold(fault, |fault, hint| fault.with_hint(hint)));
-        }
+        Err(error) => faults.push(fault(&expression.sql, path, error)),
     }
+}
+
+/// Why an expression does not bind.
+fn fault(text: &str, path: String, error: Error) -> Fault {
+    let fault = Fault::new("expression", path, format!("in '{}': {}", text.escape_debug(), error.message));
+    error.hint.into_iter().fold(fault, |fault, hint| fault.with_hint(hint))
 }
 
 /// A scalar expression over the columns of `input`.
@@ -164,7 +175,7 @@ fn parse<T>(text: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserE
     let places = Places::new(text);
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|error| {
         let position = places.offset(error.location).unwrap_or(1);
-        syntax(&ParserError::TokenizerError(error.message), &places, position)
+        cursor::syntax(&ParserError::TokenizerError(error.message), &places, position)
     })?;
     let tokens: Vec<TokenWithSpan> = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF)).collect();
     limit::depth(&tokens, &places)?;

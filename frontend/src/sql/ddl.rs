@@ -12,7 +12,7 @@ use crate::options;
 use serde_json::{Map as Fields, Value as Json};
 use weir_hub::hub::{CatalogEntry, CatalogObject};
 use weir_planner::check::check;
-use weir_planner::check::columns::of_source;
+use weir_planner::check::columns::{is_pending, of_source};
 use weir_planner::connector::{Format, Nothing, SinkOptions, SourceOptions, Values};
 use weir_planner::error::Fault;
 use weir_planner::expr::Literal;
@@ -29,10 +29,18 @@ const PLACEHOLDER: &str = "object";
 const COMMON_OPTIONS: [&str; 9] =
     ["connector", "format", "allowed_lateness", "late_event_policy", "on_error", "timestamp_unit", "idle_timeout", "delivery", "topic"];
 
-/// The catalog entry of a CREATE SOURCE.
+/// What a CREATE SOURCE asks for.
+pub(crate) enum Drafted {
+    /// A source whose columns are known.
+    Known(CatalogEntry),
+    /// One whose columns have to be taken from its rows first (JOB-6).
+    Pending(Box<Source>),
+}
+
+/// The catalog entry of a CREATE SOURCE; `sampled` are its columns where it declares none.
 ///
 /// Errors: everything that is wrong with it, with its place.
-pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Result<CatalogEntry, Error> {
+pub(crate) fn source(create: &CreateSource, sampled: Option<&[SourceColumn]>, places: &Places, now_ms: i64) -> Result<Drafted, Error> {
     let mut given = Given::split(&create.options, options::is_source_field);
     let input_type = match (&create.values, given.take("connector")) {
         (Some(_), None) => "values".to_owned(),
@@ -88,7 +96,13 @@ pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Res
         on_error: OnError::default(),
         batch: Batch::default(),
     };
-    watermark(create, &mut source)?;
+    if let (Some(columns), true) = (sampled, source.schema.is_empty()) {
+        source.schema = columns.to_vec();
+    }
+    let pending = is_pending(&source);
+    if !pending {
+        watermark(create, &mut source)?;
+    }
     options::apply_source_options(&mut source, &given.fields()).map_err(|fault| given.error(&fault, create.name.position))?;
     if source.codec.is_none() && !source.schema.is_empty() && matches!(source.config, SourceOptions::Kafka(_) | SourceOptions::File(_)) {
         return Err(Error::new(
@@ -100,10 +114,10 @@ pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Res
         )
         .at(create.name.position));
     }
-    if of_source(&source).is_empty() {
+    if of_source(&source).is_empty() && !pending {
         return Err(Error::new(
-            sqlstate::FEATURE_NOT_SUPPORTED,
-            format!("source '{}' declares no columns, and taking them from its data is not available yet", create.name.text),
+            sqlstate::INVALID_PARAMETER_VALUE,
+            format!("source '{}' declares no columns, and they cannot be taken from its rows", create.name.text),
         )
         .with_hint("declare them: CREATE SOURCE name (column TYPE, …) WITH (…)")
         .at(create.name.position));
@@ -112,12 +126,15 @@ pub(crate) fn source(create: &CreateSource, places: &Places, now_ms: i64) -> Res
     if let Some(fault) = check(&probe, Horizon::Local).into_iter().next() {
         return Err(given.error(&named(fault, "source", &create.name.text), create.name.position));
     }
-    Ok(CatalogEntry {
+    if pending {
+        return Ok(Drafted::Pending(Box::new(source)));
+    }
+    Ok(Drafted::Known(CatalogEntry {
         name: create.name.text.clone(),
         object: CatalogObject::Source(Box::new(source)),
         sql: create.sql.clone(),
         created_at_ms: now_ms,
-    })
+    }))
 }
 
 /// The catalog entry of a CREATE SINK.

@@ -1,11 +1,11 @@
 //! Statements as verbs of the hub: creating, changing, dropping and waiting for objects.
 
-use super::ddl;
+use super::ddl::{self, Drafted};
 use super::limit::on_deep_stack;
 use super::lower::{self, Lowered};
 use super::place::Places;
 use super::statement::{CreateJob, CreateSink, CreateSource, ExplainFormat, JobChange, Named, ObjectKind, WithOption};
-use super::{Engine, Outcome, show};
+use super::{Engine, Outcome, sample, show};
 use crate::error::{Error, sqlstate};
 use crate::options;
 use serde_json::{Map as Fields, Value as Json};
@@ -15,13 +15,17 @@ use weir_hub::error::Error as HubError;
 use weir_hub::hub::{DesiredState, JobInfo, JobState, NewJob, OnExists, WaitFor};
 use weir_planner::check::notices;
 use weir_planner::error::Class;
-use weir_planner::id::JobId;
+use weir_planner::id::{JobId, OperatorId};
 use weir_planner::plan::JobPlan;
+use weir_planner::spec::{Source, SourceColumn};
 
 /// How long CREATE JOB and ALTER JOB START wait to say how the job stands (SQL-14).
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 /// How long ALTER JOB STOP and RESTART wait for the job to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long CREATE SOURCE waits for the columns of a source that declares none.
+const SAMPLE_PATIENCE: Duration = Duration::from_secs(25);
 
 fn done(tag: &str, notices: Vec<String>) -> Outcome {
     Outcome::Done { tag: tag.to_owned(), notices }
@@ -41,11 +45,45 @@ fn now_ms() -> i64 {
 }
 
 pub(super) async fn create_source(engine: &Engine, create: &CreateSource, places: &Places) -> Result<Outcome, Error> {
-    let entry = on_deep_stack(|| ddl::source(create, places, now_ms()))?;
+    let kept = || vec![format!("source '{}' already exists, skipping", create.name.text)];
+    let mut notes = Vec::new();
+    let entry = match on_deep_stack(|| ddl::source(create, None, places, now_ms()))? {
+        Drafted::Known(entry) => entry,
+        // What stays as it is needs no sample.
+        Drafted::Pending(_) if create.if_not_exists && engine.hub.catalog().entries.contains_key(&create.name.text) => {
+            return Ok(done("CREATE SOURCE", kept()));
+        }
+        Drafted::Pending(source) => {
+            let columns = sampled(engine, *source, create).await?;
+            notes.push(format!("source '{}' has the columns ({}), taken from its first rows", create.name.text, sample::told(&columns)));
+            match on_deep_stack(|| ddl::source(create, Some(&columns), places, now_ms()))? {
+                Drafted::Known(entry) => entry,
+                Drafted::Pending(_) => return Err(Error::new(sqlstate::INTERNAL_ERROR, "a sampled source has no columns").at(create.name.position)),
+            }
+        }
+    };
     let made = engine.hub.create_entry(entry, on_exists(create.or_replace, create.if_not_exists)).await;
     let made = made.map_err(|error| of_hub(error, Some(create.name.position)))?;
-    let kept = format!("source '{}' already exists, skipping", create.name.text);
-    Ok(done("CREATE SOURCE", if made { Vec::new() } else { vec![kept] }))
+    Ok(done("CREATE SOURCE", if made { notes } else { kept() }))
+}
+
+/// The columns of a source that declares none, from its first rows: at once, or not at all (JOB-6).
+///
+/// Errors: `57P03` when no agent answers, `55000` when there is no row yet, `22023` when the rows give no
+/// columns, `57014` when it takes too long.
+async fn sampled(engine: &Engine, source: Source, create: &CreateSource) -> Result<Vec<SourceColumn>, Error> {
+    let way_out = format!("declare the columns: CREATE SOURCE {} (column TYPE, …) WITH (…)", create.name.text);
+    // Messages name the source as the user does.
+    let source = Source { operator_id: OperatorId::new(create.name.text.clone()).unwrap_or(source.operator_id.clone()), ..source };
+    let answer = tokio::time::timeout(SAMPLE_PATIENCE, engine.hub.sample(source)).await.map_err(|_| {
+        let message = format!("the columns of source '{}' could not be taken from its rows within {} s", create.name.text, SAMPLE_PATIENCE.as_secs());
+        Error::new(sqlstate::QUERY_CANCELED, message).with_hint(way_out.clone()).at(create.name.position)
+    })?;
+    let answer = answer.map_err(|error| of_hub(error, Some(create.name.position)).with_hint(way_out.clone()))?;
+    sample::columns_of(&answer).map_err(|reason| {
+        Error::new(sqlstate::INTERNAL_ERROR, format!("the columns of source '{}' did not come as they should: {reason}", create.name.text))
+            .at(create.name.position)
+    })
 }
 
 pub(super) async fn create_sink(engine: &Engine, create: &CreateSink) -> Result<Outcome, Error> {

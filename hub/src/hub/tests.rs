@@ -11,6 +11,8 @@ use std::path::Path;
 use weir_planner::protocol::{Action, AttemptState, Command, CommandDone, Failure, Level, NextCommands, NextRead, ReadTarget, Restore};
 use weir_planner::schema::Schema;
 
+mod sample;
+
 const LEASE: Duration = Duration::from_secs(15);
 /// A bound for waits that only a fault makes run out.
 const LONG: Duration = Duration::from_secs(600);

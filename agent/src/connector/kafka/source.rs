@@ -327,7 +327,10 @@ impl Drop for KafkaSource {
     }
 }
 
-fn connect(options: &Options, group: &str, secrets: &Arc<Secrets>) -> Result<Consumer, Error> {
+/// A consumer that is assigned partitions and never jumps.
+///
+/// Errors: `User` for a setting that is not known or has a bad value.
+pub(super) fn connect(options: &Options, group: &str, secrets: &Arc<Secrets>) -> Result<Consumer, Error> {
     let mut config = config(&options.brokers, &options.properties)?;
     config
         .set("group.id", group)
@@ -346,17 +349,17 @@ fn connect(options: &Options, group: &str, secrets: &Arc<Secrets>) -> Result<Con
 }
 
 /// Where to begin with a partition.
-struct Start<'a> {
-    options: &'a Options,
-    consumer: &'a Consumer,
-    topic: &'a str,
-    partition: i32,
+pub(super) struct Start<'a> {
+    pub options: &'a Options,
+    pub consumer: &'a Consumer,
+    pub topic: &'a str,
+    pub partition: i32,
 }
 
 impl Start<'_> {
     /// The first offset to read and the partition's end, as the broker tells it. Every beginning is
     /// made a number here, so that the first cut already holds it.
-    fn find(&self, known: Option<&SplitPosition>, first_start: bool, name: &str) -> Result<(i64, i64), Error> {
+    pub fn find(&self, known: Option<&SplitPosition>, first_start: bool, name: &str) -> Result<(i64, i64), Error> {
         let Start { options, consumer, topic, partition } = self;
         let away = |e| {
             Error::new(

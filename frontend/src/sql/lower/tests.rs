@@ -17,7 +17,7 @@ fn outcome(text: &str) -> Result<String, Error> {
     for body in &bodies {
         match body {
             Body::CreateSource(create) => {
-                let entry = ddl::source(create, &places, 0)?;
+                let ddl::Drafted::Known(entry) = ddl::source(create, None, &places, 0)? else { panic!("columns are declared") };
                 snapshot.entries.insert(entry.name.clone(), Arc::new(entry));
             }
             Body::CreateSink(create) => {
