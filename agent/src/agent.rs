@@ -25,7 +25,7 @@ use weir_kernel::io::Clock;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
-use weir_planner::protocol::{Failure, JobObservation, Load, PROTOCOL_VERSION, ReadRequest, Register, RunningAttempt, Start};
+use weir_planner::protocol::{Failure, JobObservation, Load, PROTOCOL_VERSION, ReadRequest, ReadTarget, Register, RunningAttempt, Start};
 
 /// Segments that are written or merged at once, over all jobs.
 const SNAPSHOTS_AT_ONCE: usize = 2;

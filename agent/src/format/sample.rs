@@ -79,6 +79,8 @@ struct SampleDecoder {
 }
 
 impl Decoder for SampleDecoder {
+    fn keep_raw(&mut self, _bytes_max: usize) {}
+
     fn header(&mut self, line: &[u8]) -> Result<(), Error> {
         if let Form::Csv { delimiter, names, .. } = &mut self.form {
             let fields = split(*delimiter, line).map_err(|reason| Error::new(Class::User, format!("csv header: {reason}")))?;
