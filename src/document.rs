@@ -7,56 +7,81 @@ use anyhow::Context;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_frontend::sql::Engine;
+use weir_frontend::yaml::masked;
+use weir_planner::check::check;
+use weir_planner::check::columns::pending;
+use weir_planner::compile::compile;
 use weir_planner::error::Fault;
+use weir_planner::explain;
 use weir_planner::plan::JobPlan;
 use weir_planner::spec::{Horizon, JobSpec};
 
 /// Exit code of an invalid document.
 const INVALID: u8 = 2;
 
-/// Reads a YAML file, binds and compiles its jobs; notices and faults are printed. `None` when there were faults.
-///
-/// Errors: the file cannot be read.
-pub fn load_plans(file: &Path) -> anyhow::Result<Option<Vec<(JobSpec, JobPlan)>>> {
-    let name = file.display().to_string();
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
-    let faults = match weir_frontend::yaml::parse_bytes(&bytes) {
-        Err(faults) => faults,
-        Ok(mut document) => {
-            let mut faults = document.bind();
-            let mut plans = Vec::new();
-            for (at, spec) in document.jobs.iter().enumerate() {
-                for notice in weir_planner::check::notices(spec) {
-                    eprintln!("{name}: notice: {notice}");
-                }
-                match weir_planner::compile::compile(spec, Horizon::Local) {
-                    Ok(plan) => plans.push((spec.clone(), plan)),
-                    // What could not be bound has been told already, with the reason.
-                    Err(found) => {
-                        faults.extend(found.0.into_iter().filter(|fault| fault.code != "unbound").map(|fault| document.locate(at, fault)))
-                    }
-                }
-            }
-            if faults.is_empty() {
-                return Ok(Some(plans));
-            }
-            faults
-        }
-    };
-    print_faults(&name, &faults);
-    Ok(None)
+/// A job of a file, checked and built as its start would, without connecting.
+pub struct Loaded {
+    /// Bound, but for what reads columns that are not known yet.
+    pub spec: JobSpec,
+    /// `None` while columns of a source are not known (JOB-6).
+    pub plan: Option<JobPlan>,
 }
 
-/// Whether a plan cannot be built, by the dry run of its connectors and its graph; the faults are printed.
-pub fn unbuildable<'a>(file: &Path, plans: impl Iterator<Item = &'a JobPlan>) -> bool {
+/// What became of a file. Faults have been printed.
+pub enum Load {
+    /// All is well.
+    Jobs(Vec<Loaded>),
+    /// The document is wrong.
+    Invalid,
+    /// The document is right, but something that it asks for cannot be built.
+    Unbuildable,
+}
+
+/// Reads a YAML file; binds, compiles and builds its jobs, and prints notices and every fault of all of them.
+///
+/// Errors: the file cannot be read.
+pub fn load(file: &Path) -> anyhow::Result<Load> {
     let name = file.display().to_string();
-    let mut found = false;
-    for plan in plans {
-        let faults = weir_agent::rehearsal::check(plan);
-        found |= !faults.is_empty();
-        print_faults(&format!("{name}: job {}", plan.job), &faults);
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    let mut document = match weir_frontend::yaml::parse_bytes(&bytes) {
+        Ok(document) => document,
+        Err(faults) => {
+            print_faults(&name, &faults);
+            return Ok(Load::Invalid);
+        }
+    };
+    let mut faults = document.bind();
+    let mut unbuildable = Vec::new();
+    let mut jobs = Vec::new();
+    for (at, spec) in document.jobs.iter().enumerate() {
+        for notice in weir_planner::check::notices(spec) {
+            eprintln!("{name}: notice: job {}: {notice}", spec.id);
+        }
+        match planned(spec) {
+            Ok(plan) => {
+                let found = plan.iter().flat_map(|plan| weir_agent::rehearsal::check(spec, plan));
+                unbuildable.extend(found.map(|fault| document.locate(at, fault)));
+                jobs.push(Loaded { spec: spec.clone(), plan });
+            }
+            // What could not be bound has been told already, with the reason.
+            Err(found) => faults.extend(found.into_iter().filter(|fault| fault.code != "unbound").map(|fault| document.locate(at, fault))),
+        }
     }
-    found
+    print_faults(&name, &faults);
+    print_faults(&name, &unbuildable);
+    Ok(match (faults.is_empty(), unbuildable.is_empty()) {
+        (false, _) => Load::Invalid,
+        (true, false) => Load::Unbuildable,
+        (true, true) => Load::Jobs(jobs),
+    })
+}
+
+fn planned(spec: &JobSpec) -> Result<Option<JobPlan>, Vec<Fault>> {
+    if pending(spec).is_empty() {
+        return compile(spec, Horizon::Local).map(Some).map_err(|faults| faults.0);
+    }
+    let faults = check(spec, Horizon::Local);
+    if faults.is_empty() { Ok(None) } else { Err(faults) }
 }
 
 /// Prints each fault on standard error, with its place first.
@@ -76,34 +101,53 @@ fn print_faults(document: &str, faults: &[Fault]) {
     }
 }
 
+/// The jobs of a file, or of a SQL text; `None` when something was wrong, which has been printed.
+fn read(what: &str) -> anyhow::Result<Option<Vec<Loaded>>> {
+    let path = Path::new(what);
+    if is_sql(what) {
+        return sql_plans(what, &std::fs::read_to_string(path).with_context(|| format!("cannot read {what}"))?);
+    }
+    Ok(match load(path)? {
+        Load::Jobs(jobs) => Some(jobs),
+        Load::Invalid | Load::Unbuildable => None,
+    })
+}
+
 /// `weir validate FILE`.
 pub fn validate(file: &Path) -> anyhow::Result<ExitCode> {
     let name = file.display().to_string();
-    if is_sql(&name) {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        return sql_plans(&name, &text).map(|plans| report_valid(&name, plans.as_deref()));
+    let Some(jobs) = read(&name)? else { return Ok(ExitCode::from(INVALID)) };
+    for Loaded { spec, plan } in &jobs {
+        match plan {
+            Some(plan) => println!("{name}: job {} is valid: {} tasks in {} chains", plan.job, plan.tasks().len(), plan.chains.len()),
+            None => {
+                let sources = pending(spec).iter().map(|source| source.operator_id.as_str()).collect::<Vec<_>>().join(", ");
+                println!("{name}: job {} is valid; the columns of {sources} are unchecked until its first start", spec.id);
+            }
+        }
     }
-    Ok(report_valid(&name, plans_of(load_plans(file)?).as_deref()))
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `weir explain FILE|SQL`.
 pub fn explain(what: &str, format: PlanFormat) -> anyhow::Result<ExitCode> {
-    let path = Path::new(what);
-    let plans = if is_sql(what) {
-        sql_plans(what, &std::fs::read_to_string(path).with_context(|| format!("cannot read {what}"))?)?
-    } else if path.is_file() {
-        plans_of(load_plans(path)?)
-    } else {
-        sql_plans("sql", what)?
-    };
-    let Some(plans) = plans else { return Ok(ExitCode::from(INVALID)) };
+    let jobs = if is_sql(what) || Path::new(what).is_file() { read(what)? } else { sql_plans("sql", what)? };
+    let Some(jobs) = jobs else { return Ok(ExitCode::from(INVALID)) };
     match format {
-        PlanFormat::Text => plans.iter().for_each(|plan| print!("{}", weir_planner::explain::text(plan))),
+        PlanFormat::Text => jobs.iter().for_each(|job| {
+            print!("{}", job.plan.as_ref().map_or_else(|| explain::pending::text(&job.spec), explain::text));
+        }),
         // A DOT file may hold several graphs.
-        PlanFormat::Dot => plans.iter().for_each(|plan| print!("{}", weir_planner::explain::dot(plan))),
+        PlanFormat::Dot => jobs.iter().for_each(|job| {
+            print!("{}", job.plan.as_ref().map_or_else(|| explain::pending::dot(&job.spec), explain::dot));
+        }),
         // A JSON text holds one value: the plan, or the list of several.
         PlanFormat::Json => {
-            let mut plans: Vec<_> = plans.iter().map(|plan| weir_frontend::yaml::masked(&weir_planner::explain::json(plan))).collect();
+            let one = |job: &Loaded| match &job.plan {
+                Some(plan) => masked(&explain::json(plan)),
+                None => explain::pending::to_json(&job.spec),
+            };
+            let mut plans: Vec<_> = jobs.iter().map(one).collect();
             let json = if plans.len() == 1 { plans.remove(0) } else { plans.into() };
             println!("{}", serde_json::to_string_pretty(&json)?);
         }
@@ -111,9 +155,9 @@ pub fn explain(what: &str, format: PlanFormat) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `weir components`.
+/// `weir components`: what can stand in a document, each with its options.
 pub fn components() -> anyhow::Result<()> {
-    for card in weir_agent::connector::cards() {
+    for card in weir_agent::connector::cards().into_iter().chain(weir_agent::format::cards()) {
         println!("{} ({})", card.name, card.role);
         for (option, ty, default) in &card.options {
             let default = if default.is_empty() { "required".to_owned() } else { format!("default {default}") };
@@ -127,25 +171,10 @@ fn is_sql(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sql"))
 }
 
-fn report_valid(name: &str, plans: Option<&[JobPlan]>) -> ExitCode {
-    let Some(plans) = plans else { return ExitCode::from(INVALID) };
-    if unbuildable(Path::new(name), plans.iter()) {
-        return ExitCode::from(INVALID);
-    }
-    for plan in plans {
-        println!("{name}: job {} is valid: {} tasks in {} chains", plan.job, plan.tasks().len(), plan.chains.len());
-    }
-    ExitCode::SUCCESS
-}
-
-fn plans_of(loaded: Option<Vec<(JobSpec, JobPlan)>>) -> Option<Vec<JobPlan>> {
-    Some(loaded?.into_iter().map(|(_, plan)| plan).collect())
-}
-
 /// Plans the jobs of a SQL script on a hub of its own in a directory that is removed afterwards:
 /// the path from text to plan is the real one, and nothing runs. `None` when a statement was
 /// wrong; it has been printed.
-fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<JobPlan>>> {
+fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<Loaded>>> {
     let scratch = Scratch::make()?;
     on_control(async {
         let hub = crate::stack::open_hub(&scratch.0, crate::config::LEASE, None).await?;
@@ -156,12 +185,12 @@ fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<JobPlan>>> {
     })
 }
 
-async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<JobPlan>, weir_frontend::error::Error> {
-    let mut plans = Vec::new();
+async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<Loaded>, weir_frontend::error::Error> {
+    let mut jobs = Vec::new();
     for statement in weir_frontend::sql::parse(text)? {
-        plans.extend(engine.rehearse(&statement).await?);
+        jobs.extend(engine.rehearse(&statement).await?.map(|(spec, plan)| Loaded { spec, plan: Some(plan) }));
     }
-    Ok(plans)
+    Ok(jobs)
 }
 
 /// The error with the line that it points at and a caret, as psql draws it.

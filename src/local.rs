@@ -4,7 +4,7 @@ mod admit;
 
 use crate::config::RunConfig;
 use crate::control::on_control;
-use crate::document;
+use crate::document::{self, Load, Loaded};
 use crate::signal::Stop;
 use crate::stack::{DRAIN, DataDir, EMBEDDED_AGENT};
 use anyhow::Context;
@@ -26,9 +26,22 @@ const INVALID: u8 = 2;
 /// Runs every job of the file. The code is 0 when all finished or SIGTERM came, 1 when one could
 /// not be built or failed, 2 when the file is invalid or does not go with what the data directory holds.
 pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
-    let Some(plans) = document::load_plans(&config.file)? else { return Ok(ExitCode::from(INVALID)) };
-    if document::unbuildable(&config.file, plans.iter().map(|(_, plan)| plan)) {
-        return Ok(ExitCode::from(FAILED));
+    let loaded = match document::load(&config.file)? {
+        Load::Jobs(jobs) => jobs,
+        Load::Invalid => return Ok(ExitCode::from(INVALID)),
+        Load::Unbuildable => return Ok(ExitCode::from(FAILED)),
+    };
+    let mut plans = Vec::with_capacity(loaded.len());
+    for Loaded { spec, plan } in loaded {
+        let id = spec.id.clone();
+        plans.push((
+            spec,
+            plan.with_context(|| {
+                format!(
+                    "job {id}: a source declares no columns, and sampling them is not available yet in weir run: declare them under schema"
+                )
+            })?,
+        ));
     }
     let _lock = DataDir::lock(&config.data_dir)?;
     on_control(async {

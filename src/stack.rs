@@ -117,7 +117,8 @@ pub async fn open_hub(data_dir: &Path, lease: Duration, node_token: Option<Strin
 
 /// The engine over a hub.
 pub fn engine(hub: &Hub) -> anyhow::Result<Engine> {
-    Ok(Engine::new(hub.clone(), Arc::new(HubReads(hub.clone())), weir_agent::connector::cards())?)
+    let engine = Engine::new(hub.clone(), Arc::new(HubReads(hub.clone())), weir_agent::connector::cards())?;
+    Ok(engine.with_dry_run(weir_agent::rehearsal::check))
 }
 
 /// A directory that goes with its owner.

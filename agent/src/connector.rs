@@ -28,7 +28,7 @@ use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId};
 use weir_planner::plan::{JobPlan, SinkWork, SourceWork, Work};
 use weir_planner::schema::Schema;
-use weir_planner::spec::ErrorPolicy;
+use weir_planner::spec::{ErrorPolicy, JobSpec};
 
 /// Who opens a connector: names for messages, group ids and files.
 #[derive(Clone)]
@@ -143,8 +143,13 @@ pub fn check_sink(work: &SinkWork, input: &Schema) -> Result<(), Error> {
     }
 }
 
-/// The dry run of every source and sink of a plan: all faults at once, each at its operator (P4).
-pub fn check(plan: &JobPlan) -> Vec<weir_planner::error::Fault> {
+/// The dry run of every source and sink of a plan: all faults at once, each at its entry in the spec (P4).
+pub fn check(spec: &JobSpec, plan: &JobPlan) -> Vec<weir_planner::error::Fault> {
+    let entry = |id: &OperatorId| {
+        let source = spec.sources.iter().position(|source| source.operator_id == *id).map(|at| format!("sources[{at}]"));
+        let sink = || spec.sinks.iter().position(|sink| sink.operator_id == *id).map(|at| format!("sinks[{at}]"));
+        source.or_else(sink).unwrap_or_default()
+    };
     let mut faults = Vec::new();
     for operator in plan.chains.iter().flat_map(|chain| &chain.operators) {
         let outcome = match &operator.work {
@@ -153,8 +158,8 @@ pub fn check(plan: &JobPlan) -> Vec<weir_planner::error::Fault> {
             Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => Ok(()),
         };
         if let Err(error) = outcome {
-            let path = format!("operator '{}'", operator.id);
-            faults.push(weir_planner::error::Fault::new("bad_connector", path, error.to_failure().message));
+            let message = format!("operator '{}': {}", operator.id, error.to_failure().message);
+            faults.push(weir_planner::error::Fault::new("bad_connector", entry(&operator.id), message));
         }
     }
     faults

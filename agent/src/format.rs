@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_kernel::error::Error;
 use weir_kernel::io::BadRecord;
 use weir_kernel::side::RAW_BYTES_MAX;
-use weir_planner::connector::{DecodeColumn, Format};
+use weir_planner::connector::{ConnectorCard, DecodeColumn, Format};
 use weir_planner::error::Class;
 use weir_planner::plan::SourceWork;
 use weir_planner::spec::ErrorPolicy;
@@ -49,6 +49,17 @@ pub trait Decoder: Send {
 
     /// The rows so far in the columns used, and the bad records; the decoder is empty again.
     fn finish(&mut self) -> Result<Decoded, Error>;
+}
+
+/// One card for each format, as those of connectors.
+pub fn cards() -> Vec<ConnectorCard> {
+    let card = |name, options: &[(&'static str, &'static str, &'static str)]| ConnectorCard { name, role: "format", options: options.to_vec() };
+    vec![
+        card("json", &[]),
+        card("csv", &[("header", "boolean", "false"), ("delimiter", "one character", ",")]),
+        card("parquet", &[]),
+        card("raw", &[]),
+    ]
 }
 
 /// What a decoder made of the records pushed.

@@ -12,11 +12,12 @@ use weir_planner::connector::SplitPosition;
 use weir_planner::error::Fault;
 use weir_planner::id::EpochId;
 use weir_planner::plan::{JobPlan, Work};
+use weir_planner::spec::JobSpec;
 
 /// Every fault that a start of this plan would meet before it connects: those of each source and sink by its
 /// options, then the first one of the graph.
-pub fn check(plan: &JobPlan) -> Vec<Fault> {
-    let mut faults = connector::check(plan);
+pub fn check(spec: &JobSpec, plan: &JobPlan) -> Vec<Fault> {
+    let mut faults = connector::check(spec, plan);
     if let Err(error) = build(plan, parts(plan)) {
         faults.push(Fault::new("unbuildable", "", error.to_failure().message));
     }

@@ -7,6 +7,7 @@ mod agent;
 mod job;
 mod problem;
 mod statement;
+mod validate;
 
 use crate::options::node::{Node, Value};
 use crate::sql::Engine;
@@ -22,12 +23,13 @@ use weir_planner::error::{Fault, Place};
 pub fn router(engine: Engine) -> Router {
     let routes = Router::new()
         .route("/jobs", post(job::create).get(job::list))
-        .route("/jobs/validate", post(job::validate))
+        .route("/jobs/validate", post(validate::run))
         .route("/jobs/{id}", get(job::show).delete(job::delete))
         .route("/jobs/{id}/detail", get(job::detail))
         .route("/jobs/{id}/plan", get(job::plan))
         .route("/jobs/{id}/events", get(job::events))
         .route("/jobs/{id}/versions", get(job::versions))
+        .route("/jobs/{id}/versions/{number}", get(job::version))
         .route("/jobs/{id}/desired-state", put(job::set_desired))
         .route("/agents", get(agent::list))
         .route("/sql", post(statement::run))

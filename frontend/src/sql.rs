@@ -39,8 +39,11 @@ use sqlparser::ast;
 use statement::Body;
 use std::sync::Arc;
 use weir_hub::Hub;
+use weir_hub::error::Error as HubError;
 use weir_planner::connector::ConnectorCard;
+use weir_planner::error::{Fault, Faults};
 use weir_planner::plan::JobPlan;
+use weir_planner::spec::JobSpec;
 
 /// What every session shares. Cheap to clone.
 #[derive(Clone)]
@@ -51,7 +54,11 @@ pub struct Engine {
     pub reads: Arc<dyn Reads>,
     /// Runs SELECT, VALUES and EXPLAIN of these.
     pub queries: Queries,
+    dry_run: DryRun,
 }
+
+/// Builds a plan as a start would, without connecting, and gives the faults by their paths in the spec.
+pub type DryRun = fn(&JobSpec, &JobPlan) -> Vec<Fault>;
 
 /// What a statement gave.
 pub enum Outcome {
@@ -123,7 +130,23 @@ impl Engine {
     /// Errors: `XX000` when the query runtime cannot be built.
     pub fn new(hub: Hub, reads: Arc<dyn Reads>, connectors: Vec<ConnectorCard>) -> Result<Engine, Error> {
         let queries = Queries::new(hub.clone(), Arc::clone(&reads), connectors)?;
-        Ok(Engine { hub, reads, queries })
+        Ok(Engine { hub, reads, queries, dry_run: |_, _| Vec::new() })
+    }
+
+    /// The same engine, which also has plans built by `dry_run` before it takes them: doors know no connectors.
+    #[must_use]
+    pub fn with_dry_run(self, dry_run: DryRun) -> Engine {
+        Engine { dry_run, ..self }
+    }
+
+    /// Checks, compiles and builds a job as its start would, stores nothing and connects to nothing
+    /// (JOB-8). A sound spec with a source whose columns are not known yet has no plan.
+    ///
+    /// Errors: `Invalid` with every fault.
+    pub fn validate(&self, spec: &JobSpec) -> Result<Option<JobPlan>, HubError> {
+        let plan = self.hub.validate(spec)?;
+        let faults: Vec<Fault> = plan.iter().flat_map(|plan| (self.dry_run)(spec, plan)).collect();
+        if faults.is_empty() { Ok(plan) } else { Err(Faults(faults).into()) }
     }
 
     /// The same engine for one session, whose user and database queries may ask for.
@@ -165,13 +188,13 @@ impl Engine {
     /// explains without creating it: what `weir validate` and `weir explain` run on a hub of their own (JOB-8).
     ///
     /// Errors: those of [`Engine::run`]; `0A000` for a statement that neither creates nor explains.
-    pub fn rehearse<'a>(&'a self, statement: &'a Statement) -> BoxFuture<'a, Result<Option<JobPlan>, Error>> {
+    pub fn rehearse<'a>(&'a self, statement: &'a Statement) -> BoxFuture<'a, Result<Option<(JobSpec, JobPlan)>, Error>> {
         Box::pin(async move {
             match &*statement.body {
                 Body::CreateSource(create) => verb::create_source(self, create, &statement.places).await.map(|_| None),
                 Body::CreateSink(create) => verb::create_sink(self, create).await.map(|_| None),
                 Body::CreateJob(create) | Body::Explain { job: create, .. } => {
-                    verb::planned(self, create, &statement.places).map(|(_, plan)| Some(plan))
+                    verb::planned(self, create, &statement.places).map(|(lowered, plan)| Some((lowered.spec, plan)))
                 }
                 Body::AlterJob { .. } | Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } | Body::Postgres(_) => {
                     Err(Error::new(

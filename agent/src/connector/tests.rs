@@ -151,8 +151,28 @@ fn a_plan_is_checked_whole() {
         edges: vec![],
         regions: vec![],
     };
-    let faults: Vec<String> = check(&plan).iter().map(ToString::to_string).collect();
+    let spec: weir_planner::spec::JobSpec = serde_json::from_value(serde_json::json!({
+        "id": "j",
+        "operators": [],
+        "sinks": [{"operator_id": "out", "output_type": "stdout", "config": {"type": "stdout"}}],
+    }))
+    .unwrap();
+    let faults: Vec<String> = check(&spec, &plan).iter().map(ToString::to_string).collect();
     assert_eq!(faults.len(), 2, "{faults:?}");
     assert!(faults[0].starts_with("operator 'in': format 'parquet' is read from files only"), "{}", faults[0]);
-    assert!(faults[1].starts_with("operator 'out': format 'raw' cannot be written yet"), "{}", faults[1]);
+    assert!(faults[1].starts_with("sinks[0]: operator 'out': format 'raw' cannot be written yet"), "{}", faults[1]);
+}
+
+/// `weir components` lists every format under the word that a document uses.
+#[test]
+fn every_format_has_a_card() {
+    let cards = crate::format::cards();
+    for card in &cards {
+        let format: Format = serde_json::from_value(serde_json::json!({"type": card.name})).unwrap();
+        // A format that is added lights up here, and belongs into the cards.
+        match format {
+            Format::Json(_) | Format::Csv(_) | Format::Parquet(_) | Format::Raw(_) => assert_eq!(format.name(), card.name),
+        }
+    }
+    assert_eq!(cards.len(), 4);
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use weir_hub::hub::{CatalogObject, JobInfo};
 use weir_planner::id::OperatorId;
-use weir_planner::plan::{Routing, Work};
+use weir_planner::plan::{Port, Routing, Work};
 use weir_planner::protocol::{AttemptState, JobObservation};
 
 /// One table of schema `weir`.
@@ -191,6 +191,24 @@ fn job_edges(scope: &Scope) -> Vec<Vec<Cell>> {
                 keys,
             ]);
         }
+        rows.extend(side_edges(job));
+    }
+    rows
+}
+
+/// Edges of rows that leave by the side (PLAN-5). They are no `edges` of the spec, so they are named after what makes them.
+fn side_edges(job: &JobInfo) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    for edge in job.plan.iter().flat_map(|plan| plan.edges.iter().map(move |edge| (plan, edge))) {
+        let (plan, edge) = edge;
+        let (kind, from) = match &edge.port {
+            Port::Main => continue,
+            Port::Error(from) => ("error", from),
+            Port::Late(from) => ("late", from),
+        };
+        let Some(to) = plan.chains.iter().find(|chain| chain.id == edge.to).and_then(|chain| chain.operators.first()) else { continue };
+        let name = format!("{from}-{kind}");
+        rows.push(vec![job.id.as_str().into(), name.into(), from.as_str().into(), to.id.as_str().into(), kind.into(), Cell::Null]);
     }
     rows
 }
@@ -201,7 +219,7 @@ fn routing(job: &JobInfo, from: &OperatorId, to: &OperatorId) -> (&'static str, 
     let Some(plan) = &job.plan else { return ("forward", Cell::Null) };
     let chain_of = |id: &OperatorId| plan.chains.iter().find(|chain| chain.operators.iter().any(|operator| &operator.id == id));
     let (Some(from), Some(to)) = (chain_of(from), chain_of(to)) else { return ("forward", Cell::Null) };
-    match plan.edges.iter().find(|edge| edge.from == from.id && edge.to == to.id).map(|edge| &edge.routing) {
+    match plan.edges.iter().find(|edge| edge.port == Port::Main && edge.from == from.id && edge.to == to.id).map(|edge| &edge.routing) {
         None | Some(Routing::Forward) => ("forward", Cell::Null),
         Some(Routing::Partitioned(keys)) => ("partitioned", keys.join(", ").into()),
         Some(Routing::RoundRobin) => ("round_robin", Cell::Null),

@@ -36,22 +36,6 @@ pub(super) struct Asked {
     format: Option<String>,
 }
 
-/// `POST /jobs/validate`: the plan, notices and agents, and nothing stored.
-pub(super) async fn validate(State(engine): State<Engine>, headers: HeaderMap, body: Body) -> Answer {
-    let Submitted { spec, plan, .. } = submitted(&engine, &headers, body).await?;
-    let agents: Vec<Value> = engine.hub.agents().iter().map(super::agent::agent).collect();
-    let answer = json!({
-        "valid": true,
-        "id": spec.id,
-        "version": spec.version,
-        "tasks": plan.iter().flat_map(JobPlan::tasks).map(|task| task.to_string()).collect::<Vec<_>>(),
-        "plan": plan.as_ref().map_or_else(|| explain::pending::to_json(&spec), |plan| yaml::masked(plan)),
-        "notices": notices(&spec),
-        "agents": agents,
-    });
-    Ok(Json(answer).into_response())
-}
-
 /// `POST /jobs`: 201, or 200 where the same version with equal content was there.
 pub(super) async fn create(
     State(engine): State<Engine>,
@@ -153,11 +137,26 @@ pub(super) async fn events(State(engine): State<Engine>, Path(id): Path<String>)
     Ok(list_of(engine.hub.events(Some(&info.id)).iter().map(event).collect()).into_response())
 }
 
-/// `GET /jobs/{id}/versions`: the current one, which is all that is kept before upgrades exist.
+/// `GET /jobs/{id}/versions`: every version that is kept; before upgrades exist that is the current one.
 pub(super) async fn versions(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
     let info = job(&engine, &id)?;
-    let version = json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": statement(&info), "spec": yaml::to_json(info.submitted.as_ref().unwrap_or(&info.spec)) });
-    Ok(list_of(vec![version]).into_response())
+    Ok(list_of(vec![version_of(&info)]).into_response())
+}
+
+/// `GET /jobs/{id}/versions/{n}`.
+pub(super) async fn version(State(engine): State<Engine>, Path((id, number)): Path<(String, String)>) -> Answer {
+    let info = job(&engine, &id)?;
+    if number.parse() == Ok(info.version.get()) {
+        return Ok(Json(version_of(&info)).into_response());
+    }
+    let message = format!("job '{}' has no version '{}'", info.id, number.escape_debug());
+    Err(Problem::new(StatusCode::NOT_FOUND, "not_found", message).with_hint(format!("kept versions: {}", info.version)))
+}
+
+/// A version as it was submitted.
+fn version_of(info: &JobInfo) -> Value {
+    let spec = info.submitted.as_ref().unwrap_or(&info.spec);
+    json!({ "version": info.version, "created_at": time(Some(info.created_at_ms)), "sql": statement(info), "spec": yaml::to_json(spec) })
 }
 
 /// `DELETE /jobs/{id}`: 204.
@@ -210,26 +209,39 @@ pub(super) async fn set_desired(State(engine): State<Engine>, Path(id): Path<Str
 /// A job that came in.
 struct Submitted {
     spec: JobSpec,
-    /// `None` while columns of a source are not known (JOB-6).
-    plan: Option<JobPlan>,
     /// Where the fields stand in the text.
     places: BTreeMap<String, Place>,
     desired: Option<DesiredState>,
 }
 
-/// A job that came in: parsed, bound and compiled, or every fault that it has.
+/// A job that came in: parsed, bound, compiled and built, or every fault that it has.
 async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<Submitted, Problem> {
     let node = tree(headers, body).await?;
     let (mut document, desired) = unwrapped(&node)?;
+    planned(engine, &mut document)?;
+    match document.jobs.as_slice() {
+        [spec] => Ok(Submitted { spec: spec.clone(), places: document.places(0), desired }),
+        jobs => {
+            let message = format!("the document has {} jobs, one at a time can be submitted", jobs.len());
+            Err(Problem::invalid(vec![Fault::new("one_job", "jobs", message)]))
+        }
+    }
+}
+
+/// The plan of every job of a document, or every fault of all of them, each at its place. A job whose
+/// source does not know its columns yet has none (JOB-6).
+pub(super) fn planned(engine: &Engine, document: &mut Document) -> Result<Vec<Option<JobPlan>>, Problem> {
     let mut faults = document.bind();
-    let Some(spec) = document.jobs.first() else {
-        return Err(Problem::invalid(vec![Fault::new("not_a_job", "jobs", "the document has no job")]));
-    };
-    match engine.hub.validate(spec) {
-        Ok(plan) if faults.is_empty() => return Ok(Submitted { spec: spec.clone(), plan, places: document.places(0), desired }),
-        Ok(_) => {}
-        Err(HubError::Invalid(found)) => faults.extend(found.0.into_iter().map(|fault| document.locate(0, fault))),
-        Err(error) => return Err(error.into()),
+    let mut plans = Vec::with_capacity(document.jobs.len());
+    for (at, spec) in document.jobs.iter().enumerate() {
+        match engine.validate(spec) {
+            Ok(plan) => plans.push(plan),
+            Err(HubError::Invalid(found)) => faults.extend(found.0.into_iter().map(|fault| document.locate(at, fault))),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if faults.is_empty() {
+        return Ok(plans);
     }
     // What could not be bound has a fault of its own, or lies behind one.
     if faults.iter().any(|fault| fault.code != "unbound") {
@@ -238,15 +250,10 @@ async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<S
     Err(Problem::invalid(faults))
 }
 
-/// The one job of a body: a bare JobSpec, the one entry under `jobs:`, or `{spec, desired_state}`.
-fn unwrapped(node: &Node) -> Result<(Document, Option<DesiredState>), Problem> {
+/// The jobs of a body: a bare JobSpec, those under `jobs:` and `streams:`, or the one of `{spec, desired_state}`.
+pub(super) fn unwrapped(node: &Node) -> Result<(Document, Option<DesiredState>), Problem> {
     let Some(spec) = field(node, "spec") else {
-        let document = yaml::document(node).map_err(Problem::invalid)?;
-        if document.jobs.len() != 1 {
-            let message = format!("the document has {} jobs, one at a time can be submitted", document.jobs.len());
-            return Err(Problem::invalid(vec![Fault::new("one_job", "jobs", message)]));
-        }
-        return Ok((document, None));
+        return Ok((yaml::document(node).map_err(Problem::invalid)?, None));
     };
     if let NodeValue::Map(fields) = &node.value
         && let Some((key, _)) = fields.iter().find(|(key, _)| !matches!(key.name.as_str(), "spec" | "desired_state"))

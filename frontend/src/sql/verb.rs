@@ -134,6 +134,7 @@ pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Pla
             .at(create.name.position));
     }
     let (lowered, desired) = lowered(engine, create, places)?;
+    engine.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
     let mut notes = notices(&lowered.spec);
     let id = lowered.spec.id.clone();
     let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired, places: BTreeMap::new() };
@@ -177,7 +178,7 @@ async fn first_look(engine: &Engine, id: &JobId) -> String {
 /// The spec and plan that a CREATE JOB asks for.
 pub(super) fn planned(engine: &Engine, create: &CreateJob, places: &Places) -> Result<(Lowered, JobPlan), Error> {
     let (lowered, _) = lowered(engine, create, places)?;
-    let plan = engine.hub.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
+    let plan = engine.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
     // Columns of the catalog's sources are known, or the query could not have been lowered.
     let plan = plan.ok_or_else(|| Error::new(sqlstate::INTERNAL_ERROR, "the job has a source without columns").at(create.name.position))?;
     Ok((lowered, plan))
