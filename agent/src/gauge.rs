@@ -11,6 +11,7 @@ const WINDOW_NS: u64 = 200_000_000;
 
 /// What a bound of live keys costs.
 const EVICTED: &str = "rows of evicted windows were lost at the bound of live keys";
+const EARLY: &str = "batches left a full buffer before their time";
 
 /// Counters of one attempt, with what they were at the last look.
 #[derive(Default)]
@@ -29,6 +30,7 @@ struct Looked {
     invalid: u64,
     late: u64,
     evicted: u64,
+    early: u64,
     failed: u64,
 }
 
@@ -75,6 +77,8 @@ impl Looked {
         let evicted = self.metrics.tasks.iter().map(|t| t.rows_evicted.load(Relaxed)).sum::<u64>();
         let evicting = self.metrics.tasks.iter().position(|t| t.rows_evicted.load(Relaxed) > 0).unwrap_or(0);
         let judging = self.metrics.tasks.iter().position(|t| t.rows_late.load(Relaxed) > 0 && !t.routes_late).unwrap_or(0);
+        let early = self.metrics.tasks.iter().map(|t| t.batches_early.load(Relaxed)).sum::<u64>();
+        let filled = self.metrics.tasks.iter().position(|t| t.batches_early.load(Relaxed) > 0).unwrap_or(0);
         let (mut failing, mut reason) = (0, None);
         for (at, task) in self.metrics.tasks.iter().enumerate().filter(|(_, task)| !task.routes_error) {
             failed += task.rows_error.load(Relaxed);
@@ -93,6 +97,7 @@ impl Looked {
             ("rows_invalid", 0, grown(&mut self.invalid, invalid), "rows have no event time and were dropped", String::new()),
             ("rows_late", judging, grown(&mut self.late, late), "rows came too late and were dropped", String::new()),
             ("rows_evicted", evicting, grown(&mut self.evicted, evicted), EVICTED, String::new()),
+            ("buffer_full", filled, grown(&mut self.early, early), EARLY, String::new()),
             ("rows_failed", failing, grown(&mut self.failed, failed), "rows could not be computed and were skipped", such_as(reason)),
         ];
         let some = all.into_iter().filter(|(_, _, count, _, _)| *count > 0);
@@ -127,6 +132,7 @@ impl Gauge {
             invalid: 0,
             late: 0,
             evicted: 0,
+            early: 0,
             failed: 0,
         };
         Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0 }

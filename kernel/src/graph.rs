@@ -8,6 +8,7 @@ use crate::edge::{BYTES_MAX, Receiver, Sender, edge};
 use crate::error::Error;
 use crate::io::{Clock, Restored, Sink, Source, Wake};
 use crate::operator::batch::Batch;
+use crate::operator::buffer::Buffer;
 use crate::operator::partial::Partial;
 use crate::operator::stateless::{Map, Union};
 use crate::operator::window::{Budget, Seat, Window};
@@ -153,6 +154,7 @@ fn build_chain(
 ) -> Result<Chain, Error> {
     let missing = |what: &str, id: &OperatorId| Error::new(Class::Bug, format!("no {what} was opened for task {id}-{subtask}"));
     let judge = port::judges(plan, chain);
+    let seat = || Seat { subtask, parallelism: chain.parallelism, max_parallelism: plan.max_parallelism, budget: budget.clone() };
     let mut head = None;
     let mut stages = Vec::new();
     let mut tail = Tail::Edges(ends.outputs);
@@ -173,8 +175,7 @@ fn build_chain(
             }
             Work::Window(work) => {
                 let restored = parts.restored.remove(&key).unwrap_or_default();
-                let seat = Seat { subtask, parallelism: chain.parallelism, max_parallelism: plan.max_parallelism, budget: budget.clone() };
-                let window = Window::new(&operator.id, work, &input, &operator.output, seat, &restored)?;
+                let window = Window::new(&operator.id, work, &input, &operator.output, seat(), &restored)?;
                 stages.push(Stage { task, operator: Box::new(window) });
             }
             Work::Partial(work) => {
@@ -185,8 +186,10 @@ fn build_chain(
                 let batch = Batch::new(&operator.id, work, &input, &operator.output)?;
                 stages.push(Stage { task, operator: Box::new(batch) });
             }
-            Work::Buffer(_) => {
-                return Err(Error::new(Class::Bug, format!("operator '{}' cannot run yet", operator.id)));
+            Work::Buffer(work) => {
+                let restored = parts.restored.remove(&key).unwrap_or_default();
+                let buffer = Buffer::new(&operator.id, work, &input, seat(), &restored)?;
+                stages.push(Stage { task, operator: Box::new(buffer) });
             }
             Work::Union => stages.push(Stage { task, operator: Box::new(Union::default()) }),
             Work::Sink(_) => {

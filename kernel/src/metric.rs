@@ -51,6 +51,8 @@ pub struct TaskMetrics {
     pub rows_retired: AtomicU64,
     /// Evicted (window, key) entries, and rows that came for an evicted window afterwards (WIN-5).
     pub rows_evicted: AtomicU64,
+    /// Batches that a full buffer gave on before their time.
+    pub batches_early: AtomicU64,
     /// Live entries.
     pub state_rows: AtomicU64,
     /// Live bytes.
@@ -118,6 +120,7 @@ impl TaskMetrics {
             routes_late: false,
             rows_retired: AtomicU64::new(0),
             rows_evicted: AtomicU64::new(0),
+            batches_early: AtomicU64::new(0),
             state_rows: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),
             watermark_ms: AtomicI64::new(i64::MIN),

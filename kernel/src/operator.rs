@@ -11,6 +11,7 @@
 //! before the call returns that has seen them.
 
 pub mod batch;
+pub mod buffer;
 pub(crate) mod grouping;
 pub mod partial;
 pub mod stateless;

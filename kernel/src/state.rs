@@ -3,6 +3,7 @@
 
 pub mod bits;
 pub mod decode;
+pub mod held;
 pub mod index;
 pub mod layout;
 pub mod merge;

@@ -46,8 +46,13 @@ impl Budget {
         Budget { held: AtomicU64::new(0), bytes_max: bytes_max.unwrap_or(u64::MAX) }
     }
 
+    /// The limit.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// Counts a task's change; false when the job is over its limit.
-    fn change(&self, from: usize, to: usize) -> bool {
+    pub(crate) fn change(&self, from: usize, to: usize) -> bool {
         if to >= from {
             let grown = (to - from) as u64;
             self.held.fetch_add(grown, Ordering::Relaxed) + grown <= self.bytes_max
@@ -58,7 +63,7 @@ impl Budget {
     }
 }
 
-/// Where a window task stands in its job.
+/// Where a task with state stands in its job.
 pub struct Seat {
     /// Subtask.
     pub subtask: u32,
