@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::io::StateImage;
 use crate::state::layout::{KEY_GROUP, WINDOW_START, scalar};
 use crate::state::merge::merge_images;
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::{filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema as ArrowSchema, UInt32Type};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,7 +50,8 @@ impl Held {
     /// An empty queue of rows of columns `rows`, for a task that owns these key groups.
     pub fn new(operator: &OperatorId, subtask: u32, owned: Range<u32>, rows: Arc<ArrowSchema>) -> Self {
         let number = |name: &str| Field::new(name, DataType::Int64, false);
-        let mut fields = vec![Field::new(KEY_GROUP, DataType::UInt32, false), number(WINDOW_START), number("__a_time"), number("__a_stamp")];
+        let mut fields =
+            vec![Field::new(KEY_GROUP, DataType::UInt32, false), number(WINDOW_START), number("__a_time"), number("__a_stamp")];
         let column = |(i, field): (usize, &Arc<Field>)| Field::new(format!("__a{i}_{}", field.name()), field.data_type().clone(), true);
         fields.extend(rows.fields().iter().enumerate().map(column));
         let image = Arc::new(ArrowSchema::new(fields));
@@ -168,7 +169,13 @@ impl Held {
         for (subtask, images) in by_subtask {
             let merged = merge_images(&images)?;
             let fits = merged.rows.num_columns() == self.image.fields().len()
-                && merged.rows.schema().fields().iter().zip(self.image.fields()).all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
+                && merged
+                    .rows
+                    .schema()
+                    .fields()
+                    .iter()
+                    .zip(self.image.fields())
+                    .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
             if !fits {
                 return Err(self.corrupt("has other columns than the rows that it holds"));
             }
