@@ -4,6 +4,7 @@ use crate::config::PlanFormat;
 use crate::control::on_control;
 use crate::stack::Scratch;
 use anyhow::Context;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_frontend::sql::Engine;
@@ -11,7 +12,7 @@ use weir_frontend::yaml::masked;
 use weir_planner::check::check;
 use weir_planner::check::columns::pending;
 use weir_planner::compile::compile;
-use weir_planner::error::Fault;
+use weir_planner::error::{Fault, Place};
 use weir_planner::explain;
 use weir_planner::plan::JobPlan;
 use weir_planner::spec::{Horizon, JobSpec};
@@ -25,6 +26,8 @@ pub struct Loaded {
     pub spec: JobSpec,
     /// `None` while columns of a source are not known (JOB-6).
     pub plan: Option<JobPlan>,
+    /// Where its fields stand in the text.
+    pub places: BTreeMap<String, Place>,
 }
 
 /// What became of a file. Faults have been printed.
@@ -61,7 +64,7 @@ pub fn load(file: &Path) -> anyhow::Result<Load> {
             Ok(plan) => {
                 let found = plan.iter().flat_map(|plan| weir_agent::rehearsal::check(spec, plan));
                 unbuildable.extend(found.map(|fault| document.locate(at, fault)));
-                jobs.push(Loaded { spec: spec.clone(), plan });
+                jobs.push(Loaded { spec: spec.clone(), plan, places: document.places(at) });
             }
             // What could not be bound has been told already, with the reason.
             Err(found) => faults.extend(found.into_iter().filter(|fault| fault.code != "unbound").map(|fault| document.locate(at, fault))),
@@ -85,7 +88,7 @@ fn planned(spec: &JobSpec) -> Result<Option<JobPlan>, Vec<Fault>> {
 }
 
 /// Prints each fault on standard error, with its place first.
-fn print_faults(document: &str, faults: &[Fault]) {
+pub fn print_faults(document: &str, faults: &[Fault]) {
     for fault in faults {
         match fault.place {
             Some(place) => eprint!("{document}:{}:{}: ", place.line, place.column),
@@ -117,7 +120,7 @@ fn read(what: &str) -> anyhow::Result<Option<Vec<Loaded>>> {
 pub fn validate(file: &Path) -> anyhow::Result<ExitCode> {
     let name = file.display().to_string();
     let Some(jobs) = read(&name)? else { return Ok(ExitCode::from(INVALID)) };
-    for Loaded { spec, plan } in &jobs {
+    for Loaded { spec, plan, .. } in &jobs {
         match plan {
             Some(plan) => println!("{name}: job {} is valid: {} tasks in {} chains", plan.job, plan.tasks().len(), plan.chains.len()),
             None => {
@@ -188,7 +191,7 @@ fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<Loaded>>> {
 async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<Loaded>, weir_frontend::error::Error> {
     let mut jobs = Vec::new();
     for statement in weir_frontend::sql::parse(text)? {
-        jobs.extend(engine.rehearse(&statement).await?.map(|(spec, plan)| Loaded { spec, plan: Some(plan) }));
+        jobs.extend(engine.rehearse(&statement).await?.map(|(spec, plan)| Loaded { spec, plan: Some(plan), places: BTreeMap::new() }));
     }
     Ok(jobs)
 }

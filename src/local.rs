@@ -1,12 +1,14 @@
 //! `weir run FILE`: jobs of a file on an agent of this process, without a hub (STR-6).
 
 mod admit;
+mod columns;
 
 use crate::config::RunConfig;
 use crate::control::on_control;
 use crate::document::{self, Load, Loaded};
 use crate::signal::Stop;
 use crate::stack::{DRAIN, DataDir, EMBEDDED_AGENT};
+use admit::{Ready, Refused};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -16,7 +18,7 @@ use weir_agent::agent::{Agent, AgentOptions};
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AttemptState, Failure, JobObservation, Restore, Start};
-use weir_planner::spec::{AfterFailure, Failures, JobSpec, Restart};
+use weir_planner::spec::{AfterFailure, Failures, Restart};
 
 /// Exit code of a job that failed, or could not be built.
 const FAILED: u8 = 1;
@@ -31,18 +33,6 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
         Load::Invalid => return Ok(ExitCode::from(INVALID)),
         Load::Unbuildable => return Ok(ExitCode::from(FAILED)),
     };
-    let mut plans = Vec::with_capacity(loaded.len());
-    for Loaded { spec, plan } in loaded {
-        let id = spec.id.clone();
-        plans.push((
-            spec,
-            plan.with_context(|| {
-                format!(
-                    "job {id}: a source declares no columns, and sampling them is not available yet in weir run: declare them under schema"
-                )
-            })?,
-        ));
-    }
     let _lock = DataDir::lock(&config.data_dir)?;
     on_control(async {
         let mut stop = Stop::listen()?;
@@ -57,7 +47,7 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
         .await?;
         let mut jobs = Jobs { agent: agent.clone(), held: BTreeMap::new(), retry: config.retry };
         let code = tokio::select! {
-            code = jobs.run(plans, config) => code,
+            code = jobs.run(&loaded, config) => code,
             () = stop.first() => Ok(ExitCode::SUCCESS),
         };
         stop.then_exit();
@@ -90,37 +80,33 @@ struct Jobs {
 
 impl Jobs {
     /// Starts every job, or none when one may not start here, and follows them.
-    async fn run(&mut self, plans: Vec<(JobSpec, JobPlan)>, config: &RunConfig) -> anyhow::Result<ExitCode> {
-        let name = config.file.display().to_string();
-        if !config.fresh && !admit::all(&self.agent, &plans, &name).await? {
-            return Ok(ExitCode::from(INVALID));
-        }
-        for (spec, plan) in plans {
-            self.start(spec, plan, config.fresh).await?;
+    async fn run(&mut self, loaded: &[Loaded], config: &RunConfig) -> anyhow::Result<ExitCode> {
+        let ready = match admit::all(&self.agent, loaded, config).await? {
+            Ok(ready) => ready,
+            Err(Refused::Invalid) => return Ok(ExitCode::from(INVALID)),
+            Err(Refused::Unbuildable) => return Ok(ExitCode::from(FAILED)),
+        };
+        for job in ready {
+            self.start(job, config.fresh).await?;
         }
         self.drive().await
     }
 
-    async fn start(&mut self, spec: JobSpec, plan: JobPlan, fresh: bool) -> anyhow::Result<()> {
-        let last = self.agent.last_attempt(&spec.id)?;
+    async fn start(&mut self, job: Ready, fresh: bool) -> anyhow::Result<()> {
+        let Ready { spec, plan } = job;
+        let id = plan.job.clone();
+        let last = self.agent.last_attempt(&id)?;
         if fresh {
             // State and kept spec go together, so that no crash leaves one without the other.
-            self.agent.forget(&spec.id, last).await?;
+            self.agent.forget(&id, last).await?;
         }
-        admit::keep(&self.agent, &spec).await?;
+        let restart = spec.bound.restart.clone();
+        self.agent.keep_spec(spec).await?;
         let attempt = last.next();
-        self.agent.start(&spec.id, generation(attempt), Start { attempt, plan: plan.clone(), restore: self.local() })?;
-        let held = Held {
-            plan,
-            restart: spec.restart,
-            attempt,
-            failures: Failures::default(),
-            running_since: None,
-            due: None,
-            failed: false,
-            finished: false,
-        };
-        self.held.insert(spec.id, held);
+        self.agent.start(&id, generation(attempt), Start { attempt, plan: plan.clone(), restore: self.local() })?;
+        let held =
+            Held { plan, restart, attempt, failures: Failures::default(), running_since: None, due: None, failed: false, finished: false };
+        self.held.insert(id, held);
         Ok(())
     }
 

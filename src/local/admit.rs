@@ -1,45 +1,94 @@
 //! Whether the jobs of a file may go on from what an earlier run left: a version never changes its
 //! content, never goes back, and never takes over state that does not fit (JOB-1, CKP-7, CKP-8).
 
+use super::columns;
+use crate::config::RunConfig;
+use crate::document::{Loaded, print_faults};
 use std::cmp::Ordering;
 use weir_agent::agent::Agent;
 use weir_agent::decision::KeptSpec;
+use weir_planner::compile::compile;
 use weir_planner::error::Class;
 use weir_planner::plan::JobPlan;
-use weir_planner::spec::{JobSpec, differences, listed, with_tuning_of};
+use weir_planner::spec::{Horizon, JobSpec, differences, listed, with_tuning_of};
 
 /// Differences that a refusal names.
 const NAMED_MAX: usize = 8;
 
-/// Looks at every job and tells every refusal; true when all may start.
+/// A job that may start.
+pub struct Ready {
+    /// To be kept before it starts.
+    pub spec: KeptSpec,
+    /// What runs.
+    pub plan: JobPlan,
+}
+
+/// Why the jobs of a file do not start; the reasons have been told.
+pub enum Refused {
+    /// The file does not go with what ran here before.
+    Invalid,
+    /// A job does not fit the columns that its sources turned out to have.
+    Unbuildable,
+}
+
+/// Looks at every job, takes the columns that are not declared, and tells every refusal.
 ///
-/// Errors: the data directory cannot be read.
-pub async fn all(agent: &Agent, plans: &[(JobSpec, JobPlan)], file: &str) -> anyhow::Result<bool> {
-    let mut admitted = true;
-    for (spec, plan) in plans {
-        if let Some(reason) = refusal(agent, spec, plan).await? {
-            eprintln!("{file}: {reason}");
-            admitted = false;
+/// Errors: the data directory cannot be read; columns cannot be had.
+pub async fn all(agent: &Agent, loaded: &[Loaded], config: &RunConfig) -> anyhow::Result<Result<Vec<Ready>, Refused>> {
+    let name = config.file.display().to_string();
+    let mut kept = Vec::with_capacity(loaded.len());
+    for job in loaded {
+        kept.push(if config.fresh { None } else { agent.kept_spec(&job.spec.id).await? });
+    }
+    let of_versions: Vec<String> =
+        loaded.iter().zip(&kept).filter_map(|(job, kept)| of_version(&kept.as_ref()?.submitted, &job.spec)).collect();
+    if told(&name, &of_versions) {
+        return Ok(Err(Refused::Invalid));
+    }
+    let mut ready = Vec::with_capacity(loaded.len());
+    for (job, kept) in loaded.iter().zip(&kept) {
+        match of_job(agent, job, kept.as_ref(), &name).await? {
+            Some(job) => ready.push(job),
+            None => return Ok(Err(Refused::Unbuildable)),
         }
     }
-    Ok(admitted)
-}
-
-/// Keeps what a job was asked for, for the next run to compare with.
-pub async fn keep(agent: &Agent, spec: &JobSpec) -> anyhow::Result<()> {
-    Ok(agent.keep_spec(KeptSpec { submitted: spec.clone(), bound: spec.clone() }).await?)
-}
-
-async fn refusal(agent: &Agent, spec: &JobSpec, plan: &JobPlan) -> anyhow::Result<Option<String>> {
-    if let Some(kept) = agent.kept_spec(&spec.id).await?
-        && let Some(reason) = of_version(&kept.submitted, spec)
-    {
-        return Ok(Some(reason));
+    if config.fresh {
+        return Ok(Ok(ready));
     }
-    match agent.check_cut(plan).await {
-        Ok(()) => Ok(None),
-        Err(error) if error.class == Class::User => Ok(Some(error.message)),
-        Err(error) => Err(error.into()),
+    let mut of_cuts = Vec::new();
+    for job in &ready {
+        match agent.check_cut(&job.plan).await {
+            Ok(()) => {}
+            Err(error) if error.class == Class::User => of_cuts.push(error.message),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(if told(&name, &of_cuts) { Err(Refused::Invalid) } else { Ok(ready) })
+}
+
+fn told(file: &str, reasons: &[String]) -> bool {
+    reasons.iter().for_each(|reason| eprintln!("{file}: {reason}"));
+    !reasons.is_empty()
+}
+
+/// The job with its columns and its plan; `None` when it does not fit them.
+async fn of_job(agent: &Agent, job: &Loaded, kept: Option<&KeptSpec>, file: &str) -> anyhow::Result<Option<Ready>> {
+    let submitted = job.spec.clone();
+    if let Some(plan) = &job.plan {
+        return Ok(Some(Ready { spec: KeptSpec { bound: submitted.clone(), submitted }, plan: plan.clone() }));
+    }
+    let built = columns::settled(agent, &job.spec, kept).await?.and_then(|bound| {
+        let plan = compile(&bound, Horizon::Local).map_err(|faults| faults.0)?;
+        let faults = weir_agent::rehearsal::check(&bound, &plan);
+        if faults.is_empty() { Ok((bound, plan)) } else { Err(faults) }
+    });
+    match built {
+        Ok((bound, plan)) => Ok(Some(Ready { spec: KeptSpec { submitted, bound }, plan })),
+        Err(faults) => {
+            let faults: Vec<_> = faults.into_iter().map(|fault| fault.located(&job.places)).collect();
+            print_faults(&format!("{file}: job {}", job.spec.id), &faults);
+            Ok(None)
+        }
     }
 }
 
