@@ -6,4 +6,5 @@ pub mod pgwire;
 pub mod query;
 pub mod rest;
 pub mod sql;
+pub mod streams;
 pub mod yaml;

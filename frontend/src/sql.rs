@@ -11,6 +11,7 @@ mod ddl;
 mod duration;
 mod explain;
 mod fault;
+mod flow;
 mod functions;
 mod limit;
 mod lower;
@@ -27,6 +28,9 @@ mod window;
 
 pub use bind::bind_spec;
 pub use sample::{SampleBinder, columns_of};
+pub(crate) use flow::{Step, Text, lower as lower_flow};
+pub(crate) use limit::on_deep_stack;
+pub(crate) use lower::bare;
 pub(crate) use show::masked;
 
 use crate::error::{Error, sqlstate};

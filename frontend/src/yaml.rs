@@ -1,6 +1,6 @@
 //! Documents to JobSpecs, with every fault at its line and column, and JobSpecs to documents.
 //!
-//! A document is a list of jobs under `jobs:`, or one bare JobSpec. JSON is read the same way,
+//! A document is a list of jobs under `jobs:` and of streams under `streams:`, or one bare JobSpec. JSON is read the same way,
 //! since it is YAML too. Expressions stay text here; `crate::sql` binds them.
 
 mod print;
@@ -13,6 +13,7 @@ use crate::options::fit::{Fit, Path};
 use crate::options::node::{Node, Value};
 use crate::options::shape::JOB;
 use crate::sql::bind_spec;
+use crate::streams::{Compiled, Paths, compiled};
 use std::collections::BTreeMap;
 use weir_planner::check::check;
 use weir_planner::check::graph::Graph;
@@ -22,12 +23,23 @@ use weir_planner::spec::{Horizon, JobSpec};
 /// Most jobs of one document.
 const JOBS_MAX: usize = 1_000;
 
-/// The jobs of a document.
+/// The jobs of a document, those that its streams compile to among them.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     /// In the order of the text; expressions are not bound.
     pub jobs: Vec<JobSpec>,
+    /// The streams, in the order of the text.
+    pub streams: Vec<Stream>,
     origins: Vec<Origin>,
+}
+
+/// A stream of a document (STR-1).
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Position in `jobs` of the job that it compiles to.
+    pub job: usize,
+    /// The entry as it was given.
+    pub document: serde_json::Value,
 }
 
 /// Where the fields of one job stand.
@@ -35,6 +47,8 @@ pub struct Document {
 struct Origin {
     prefix: String,
     places: BTreeMap<String, Place>,
+    /// Of a job that is a stream: the text has other names than the JobSpec.
+    stream: Option<Paths>,
 }
 
 impl Document {
@@ -53,13 +67,17 @@ impl Document {
 
     /// Where the fields of the job at `job` stand in the text, by path.
     pub fn places(&self, job: usize) -> BTreeMap<String, Place> {
-        self.origins.get(job).map(|origin| origin.places.clone()).unwrap_or_default()
+        let Some(origin) = self.origins.get(job) else { return BTreeMap::new() };
+        origin.stream.as_ref().map_or_else(|| origin.places.clone(), Paths::places)
     }
 
     /// A fault of the job at `job`, as binding and the checks find it, with its place in the text.
     #[must_use]
     pub fn locate(&self, job: usize, mut fault: Fault) -> Fault {
         let Some(origin) = self.origins.get(job) else { return fault };
+        if let Some(paths) = &origin.stream {
+            return paths.locate(fault);
+        }
         fault = fault.located(&origin.places);
         let joint = if fault.path.is_empty() || origin.prefix.is_empty() { "" } else { "." };
         fault.path = format!("{}{joint}{}", origin.prefix, fault.path);
@@ -79,7 +97,7 @@ pub(crate) fn single(node: &Node, prefix: &str) -> Result<Document, Vec<Fault>> 
 /// Errors: every fault of the document, each with path, line, column and hint (JOB-7). Text that
 /// is too large, too deep or no document gives one.
 pub fn parse(text: &str) -> Result<Document, Vec<Fault>> {
-    document(&tree::parse(text)?)
+    document(&tree::parse(text)?, Some(text))
 }
 
 /// The jobs of bytes that should be UTF-8.
@@ -94,7 +112,7 @@ pub(crate) fn tree_of(bytes: &[u8]) -> Result<Node, Vec<Fault>> {
     tree::parse(utf8(bytes)?)
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, Vec<Fault>> {
+pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, Vec<Fault>> {
     std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -105,8 +123,8 @@ fn utf8(bytes: &[u8]) -> Result<&str, Vec<Fault>> {
     })
 }
 
-/// The jobs of a tree.
-pub(crate) fn document(root: &Node) -> Result<Document, Vec<Fault>> {
+/// The jobs of a tree; `text` is what it was read from, to find places within scalars.
+pub(crate) fn document(root: &Node, text: Option<&str>) -> Result<Document, Vec<Fault>> {
     let Value::Map(fields) = &root.value else {
         let fault = Fault::new("not_a_job", "", format!("a document is a job or has jobs:, this one is {}", root.kind()));
         return Err(vec![root.place.map_or(fault.clone(), |place| fault.at(place))]);
@@ -131,11 +149,17 @@ pub(crate) fn document(root: &Node) -> Result<Document, Vec<Fault>> {
                     job(node, &format!("jobs[{at}]"), &mut document, &mut faults);
                 }
             }
-            ("streams", Value::List(streams)) if !streams.is_empty() => {
-                let fault = Fault::new("not_available", "streams", "streams are not available yet");
-                faults.push(placed(fault.with_hint("write the stream as a job under jobs:, with operators, edges, sources and sinks")));
+            ("streams", Value::List(streams)) if streams.len() > JOBS_MAX => {
+                let message = format!("the document has {} streams, at most {JOBS_MAX} are allowed", streams.len());
+                faults.push(placed(Fault::new("too_many_jobs", "streams", message)));
             }
-            ("streams", Value::List(_)) | ("jobs" | "streams", Value::Null) => {}
+            ("streams", Value::List(streams)) => {
+                for (at, node) in streams.iter().enumerate() {
+                    let (prefix, id) = (format!("streams[{at}]"), format!("stream-{}", at + 1));
+                    stream(compiled(node, &prefix, &id, text), &mut document, &mut faults);
+                }
+            }
+            ("jobs" | "streams", Value::Null) => {}
             (name @ ("jobs" | "streams"), Value::Scalar { .. } | Value::Map(_)) => {
                 faults.push(placed(Fault::new("wrong_type", name, format!("{name} must be a list, it is {}", value.kind()))));
             }
@@ -145,7 +169,39 @@ pub(crate) fn document(root: &Node) -> Result<Document, Vec<Fault>> {
             }
         }
     }
+    same_ids(&document, &mut faults);
     if faults.is_empty() { Ok(document) } else { Err(faults) }
+}
+
+/// One stream of a tree whose path in the document is `prefix`; `id` is its name where it has none.
+pub(crate) fn single_stream(node: &Node, prefix: &str, id: &str, text: Option<&str>) -> Result<Document, Vec<Fault>> {
+    let (mut document, mut faults) = (Document::default(), Vec::new());
+    stream(compiled(node, prefix, id, text), &mut document, &mut faults);
+    if faults.is_empty() { Ok(document) } else { Err(faults) }
+}
+
+fn stream(compiled: Result<Compiled, Vec<Fault>>, document: &mut Document, faults: &mut Vec<Fault>) {
+    match compiled {
+        Ok(Compiled { job, paths, document: given }) => {
+            document.streams.push(Stream { job: document.jobs.len(), document: given });
+            document.jobs.push(job);
+            document.origins.push(Origin { stream: Some(paths), ..Origin::default() });
+        }
+        Err(found) => faults.extend(found),
+    }
+}
+
+/// A stream shares the one namespace with jobs and other streams.
+fn same_ids(document: &Document, faults: &mut Vec<Fault>) {
+    for Stream { job, .. } in &document.streams {
+        let Some(spec) = document.jobs.get(*job) else { continue };
+        let others = document.jobs.iter().enumerate().filter(|(at, other)| at != job && other.id == spec.id);
+        let earlier = others.filter(|(at, _)| at < job || !document.streams.iter().any(|stream| stream.job == *at)).count();
+        if earlier > 0 {
+            let fault = Fault::new("duplicate_id", "id", format!("the id '{}' is taken by another stream or job of this document", spec.id));
+            faults.push(document.locate(*job, fault.with_hint("give the stream an id of its own")));
+        }
+    }
 }
 
 fn job(node: &Node, prefix: &str, document: &mut Document, faults: &mut Vec<Fault>) {
@@ -156,7 +212,7 @@ fn job(node: &Node, prefix: &str, document: &mut Document, faults: &mut Vec<Faul
     faults.extend(found);
     let Some(json) = json else { return };
     let spec = serde_json::from_value(serde_json::Value::Object(json));
-    let origin = Origin { prefix: prefix.to_owned(), places };
+    let origin = Origin { prefix: prefix.to_owned(), places, stream: None };
     match spec {
         Ok(spec) if sound => {
             document.jobs.push(spec);
@@ -164,7 +220,7 @@ fn job(node: &Node, prefix: &str, document: &mut Document, faults: &mut Vec<Faul
         }
         // What is left of the job is still a job, so that its other faults come in the same answer.
         Ok(spec) => {
-            let mut rest = Document { jobs: vec![spec], origins: vec![origin] };
+            let mut rest = Document { jobs: vec![spec], origins: vec![origin], ..Document::default() };
             faults.extend(rest.bind());
             let found = rest.jobs.first().map(|spec| check(spec, Horizon::Local)).unwrap_or_default();
             faults.extend(found.into_iter().filter(|fault| fault.code != "unbound").map(|fault| rest.locate(0, fault)));

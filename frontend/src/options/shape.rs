@@ -231,6 +231,10 @@ pub const BUFFER: Object = object(
     ],
 );
 
+/// Options of a stream's buffer, by its type.
+pub const BUFFERS: &[(&str, &Object)] =
+    &[("memory", &MEMORY_BUFFER), ("tumbling_window", &TUMBLING_BUFFER), ("session_window", &SESSION_BUFFER)];
+
 /// Config of a join.
 pub const JOIN: Object = object(
     "join config",
@@ -282,7 +286,8 @@ pub const TIME: Object = Object {
     short: Some("mode"),
 };
 
-const DURABILITY: Object = object(
+/// `durability` of a source or stream.
+pub const DURABILITY: Object = object(
     "durability",
     &[
         field("enabled", Bool),

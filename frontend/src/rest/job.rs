@@ -253,7 +253,7 @@ pub(super) fn planned(engine: &Engine, document: &mut Document) -> Result<Vec<Op
 /// The jobs of a body: a bare JobSpec, those under `jobs:` and `streams:`, or the one of `{spec, desired_state}`.
 pub(super) fn unwrapped(node: &Node) -> Result<(Document, Option<DesiredState>), Problem> {
     let Some(spec) = field(node, "spec") else {
-        return Ok((yaml::document(node).map_err(Problem::invalid)?, None));
+        return Ok((yaml::document(node, None).map_err(Problem::invalid)?, None));
     };
     if let NodeValue::Map(fields) = &node.value
         && let Some((key, _)) = fields.iter().find(|(key, _)| !matches!(key.name.as_str(), "spec" | "desired_state"))

@@ -170,7 +170,7 @@ pub(crate) fn aggregate(text: &str, input: &Schema) -> Result<Aggregate, Error> 
     converted(input, |converter| converter.aggregate(&df))
 }
 
-fn parse<T>(text: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>) -> Result<(Places, T), Error> {
+pub(crate) fn parse<T>(text: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>) -> Result<(Places, T), Error> {
     limit::text(text)?;
     let places = Places::new(text);
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|error| {

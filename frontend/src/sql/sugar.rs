@@ -83,7 +83,7 @@ fn window_call(expr: &Expr) -> Option<&ast::Function> {
 }
 
 /// Gives each column of a select list that is neither a column nor named a name of its own.
-fn name_columns(select: &mut Select) {
+pub(crate) fn name_columns(select: &mut Select) {
     let mut taken: BTreeSet<String> = select
         .projection
         .iter()
@@ -111,7 +111,7 @@ fn folded(ident: &Ident) -> String {
 }
 
 /// What Postgres would call it: the function's or the cast column's name.
-fn natural_name(expr: &Expr) -> Option<String> {
+pub(crate) fn natural_name(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Identifier(ident) => Some(folded(ident)),
         Expr::CompoundIdentifier(idents) => idents.last().map(folded),

@@ -1,0 +1,136 @@
+//! From paths of the compiled JobSpec back to the stream's text: a fault that binding or the checks
+//! find is told where the user wrote what it is about (JOB-7).
+
+use std::collections::BTreeMap;
+use weir_planner::error::{Fault, Place};
+
+/// Where the parts of a job stand in the text of its stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paths {
+    /// Path of the stream in the document.
+    prefix: String,
+    /// Places by path in the stream.
+    places: BTreeMap<String, Place>,
+    /// Parts of the JobSpec by path.
+    parts: BTreeMap<String, Part>,
+}
+
+/// A part of the JobSpec as the stream has it.
+#[derive(Clone, Debug)]
+struct Part {
+    /// Path in the stream.
+    path: String,
+    /// Whether what is inside has the same names in both.
+    open: bool,
+    /// Its place, where that is more than the path's.
+    place: Option<Place>,
+}
+
+impl Paths {
+    /// Nothing known but the stream's own path.
+    pub fn of(prefix: &str) -> Paths {
+        Paths { prefix: prefix.to_owned(), ..Paths::default() }
+    }
+
+    /// Notes where a field of the stream stands.
+    pub fn place(&mut self, path: &str, place: Option<Place>) {
+        if let Some(place) = place {
+            self.places.insert(path.to_owned(), place);
+        }
+    }
+
+    /// A part of the JobSpec whose fields have the names that they have in the stream.
+    pub fn open(&mut self, spec: impl Into<String>, path: impl Into<String>) {
+        self.parts.insert(spec.into(), Part { path: path.into(), open: true, place: None });
+    }
+
+    /// A part of the JobSpec that was made of one thing in the stream.
+    pub fn closed(&mut self, spec: impl Into<String>, path: impl Into<String>, place: Option<Place>) {
+        self.parts.insert(spec.into(), Part { path: path.into(), open: false, place });
+    }
+
+    /// Whether some part of the JobSpec is known by this very path.
+    fn part(&self, path: &str) -> Option<(&str, &Part)> {
+        ancestors(path).find_map(|known| self.parts.get_key_value(known)).map(|(known, part)| (known.as_str(), part))
+    }
+
+    /// The place of a path in the stream, or of the nearest thing around it.
+    fn place_of(&self, path: &str) -> Option<Place> {
+        ancestors(path).find_map(|known| self.places.get(known)).copied()
+    }
+
+    /// A fault in the JobSpec as one in the stream's text.
+    pub fn locate(&self, mut fault: Fault) -> Fault {
+        let (path, place) = match self.part(&fault.path) {
+            Some((known, part)) if part.open => (format!("{}{}", part.path, fault.path.get(known.len()..).unwrap_or_default()), part.place),
+            Some((_, part)) => (part.path.clone(), part.place),
+            None => (String::new(), None),
+        };
+        fault.place = fault.place.or(place).or_else(|| self.place_of(&path));
+        let joint = if path.is_empty() || self.prefix.is_empty() { "" } else { "." };
+        fault.path = format!("{}{joint}{path}", self.prefix);
+        fault
+    }
+
+    /// Places by path in the JobSpec, for whoever sees only that.
+    pub fn places(&self) -> BTreeMap<String, Place> {
+        let mut places = BTreeMap::new();
+        places.extend(self.place_of("").map(|place| (String::new(), place)));
+        for (spec, part) in &self.parts {
+            places.extend(part.place.or_else(|| self.place_of(&part.path)).map(|place| (spec.clone(), place)));
+            if part.open {
+                let within = self.places.iter().filter_map(|(path, place)| {
+                    let rest = path.strip_prefix(part.path.as_str()).filter(|rest| rest.starts_with(['.', '[']))?;
+                    Some((format!("{spec}{rest}"), *place))
+                });
+                places.extend(within);
+            }
+        }
+        places
+    }
+}
+
+/// A path, and the paths of all that is around it, to the root.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    let mut next = Some(path);
+    std::iter::from_fn(move || {
+        let path = next?;
+        next = (!path.is_empty()).then(|| path.rfind(['.', '[']).and_then(|end| path.get(..end)).unwrap_or_default());
+        Some(path)
+    })
+}
+
+/// The place of a character of a scalar, counted from 1, in the text that holds it: exact where the
+/// scalar is written as it is read, else where the scalar begins.
+pub(super) fn within(text: &str, scalar: &str, begins: Place, position: usize) -> Place {
+    exact(text, scalar, begins, position).unwrap_or(begins)
+}
+
+fn exact(text: &str, scalar: &str, begins: Place, position: usize) -> Option<Place> {
+    let offset = position.checked_sub(1)?;
+    let before: String = scalar.chars().take(offset).collect();
+    let above = before.matches('\n').count();
+    let column = before.chars().rev().take_while(|c| *c != '\n').count();
+    let read = scalar.split('\n').nth(above)?;
+    let row = usize::try_from(begins.line).ok()?.checked_sub(1)?;
+    let first = usize::try_from(begins.column).ok()?.checked_sub(1)?;
+    let mut lines = text.lines().skip(row);
+    let line: Vec<char> = lines.next()?.chars().collect();
+    let (skip, indent) = match line.get(first)? {
+        '"' | '\'' => (0, first + 1),
+        // A block begins on the next line, and every line of it is indented as its first one.
+        '|' => {
+            let content = text.lines().skip(row + 1).find(|line| !line.trim().is_empty())?;
+            (1, content.chars().take_while(|c| *c == ' ').count())
+        }
+        '>' => return None,
+        _ => (0, first),
+    };
+    if skip == 0 && above > 0 {
+        return None;
+    }
+    let written: Vec<char> = text.lines().nth(row + skip + above)?.chars().collect();
+    let same = read.chars().take(column).eq(written.iter().skip(indent).take(column).copied());
+    let place = Place { line: u32::try_from(row + skip + above + 1).ok()?, column: u32::try_from(indent + column + 1).ok()? };
+    same.then_some(place)
+}
