@@ -19,7 +19,7 @@ use crate::connector::SourceOptions;
 use crate::error::Fault;
 use crate::expr::Expr;
 use crate::schema::{RESERVED_PREFIX, Schema};
-use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode};
+use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode, WindowShape};
 use columns::{of_operator, united};
 use flow::Flow;
 use graph::Graph;
@@ -139,7 +139,9 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
         let operator = &spec.operators[at];
-        if let OperatorKind::Window(_) = operator.kind {
+        if let OperatorKind::Window(window) = &operator.kind
+            && !matches!(window.window, WindowShape::Batch(_))
+        {
             source::timed(spec, at, &upstream[at], faults);
         }
         let Some(inputs) = known.inputs(graph, at) else { continue };

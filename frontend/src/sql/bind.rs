@@ -26,8 +26,8 @@ use weir_planner::check::columns::{of_operator, unchecked};
 use weir_planner::check::flow::Flow;
 use weir_planner::check::graph::Graph;
 use weir_planner::error::Fault;
-use weir_planner::expr::{Aggregate, Expr, Literal, Typed};
-use weir_planner::schema::{ColumnType, Schema};
+use weir_planner::expr::{Aggregate, Expr, Literal, Name, Typed};
+use weir_planner::schema::{Column as InputColumn, ColumnType, Schema};
 use weir_planner::spec::{Expression, Horizon, JobSpec, Map, OperatorKind, Projection, Source, Window};
 
 /// Binds every expression of a spec to its operator's input, in the order of the graph.
@@ -77,9 +77,23 @@ fn bind_map(map: &mut Map, input: &Schema, path: &str, faults: &mut Vec<Fault>) 
     if let Some(filter) = &mut map.filter {
         bind(filter, format!("{path}.filter"), faults, |text| condition(text, input));
     }
-    for (at, project) in map.project.iter_mut().enumerate() {
-        bind(project, format!("{path}.project[{at}]"), faults, |text| projection(text, input));
+    let mut project = Vec::with_capacity(map.project.len());
+    for (at, mut expression) in std::mem::take(&mut map.project).into_iter().enumerate() {
+        // Beside other columns `*` stands for those of the input, by name, as soon as they are known.
+        if expression.sql.trim() == "*" {
+            project.extend(input.0.iter().map(passed));
+            continue;
+        }
+        bind(&mut expression, format!("{path}.project[{at}]"), faults, |text| projection(text, input));
+        project.push(expression);
     }
+    map.project = project;
+}
+
+/// A projection that gives a column on as it is.
+fn passed(column: &InputColumn) -> Expression<Projection> {
+    let value = Typed { expr: Expr::Column(column.name.clone()), ty: column.ty, nullable: column.nullable };
+    Expression { sql: Name(&column.name).to_string(), bound: Some(Box::new(Projection { name: column.name.clone(), value })) }
 }
 
 fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec<Fault>) {

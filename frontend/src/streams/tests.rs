@@ -3,6 +3,8 @@
 
 use crate::yaml;
 use std::path::{Path, PathBuf};
+use weir_planner::check::check;
+use weir_planner::spec::Horizon;
 
 fn cases() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/streams");
@@ -19,7 +21,11 @@ fn outcome(text: &str) -> Result<String, String> {
     let mut document = yaml::parse(text).map_err(lines)?;
     assert_eq!(document.streams.len(), document.jobs.len(), "golden files hold streams alone");
     let printed: Vec<String> = document.jobs.iter().map(yaml::print).collect();
-    let faults = document.bind();
+    let mut faults = document.bind();
+    for (at, spec) in document.jobs.iter().enumerate() {
+        let found = check(spec, Horizon::Local).into_iter().filter(|fault| fault.code != "unbound");
+        faults.extend(found.map(|fault| document.locate(at, fault)));
+    }
     if !faults.is_empty() {
         return Err(lines(faults));
     }

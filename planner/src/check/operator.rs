@@ -180,9 +180,7 @@ fn shape(id: &str, path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
             duration(format!("{path}.session.gap_ms"), "gap_ms", session.gap_ms, 1, faults);
             faults.push(not_available(path, &format!("the session window '{id}'"), works));
         }
-        WindowShape::Batch(_) => {
-            faults.push(not_available(path, &format!("the batch window '{id}'"), works));
-        }
+        WindowShape::Batch(_) => {}
         WindowShape::Cumulate(cumulate) => {
             duration(format!("{path}.cumulate.max_size_ms"), "max_size_ms", cumulate.max_size_ms, 1, faults);
             duration(format!("{path}.cumulate.step_ms"), "step_ms", cumulate.step_ms, 1, faults);
