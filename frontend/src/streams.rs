@@ -15,7 +15,7 @@ use weir_planner::check::check;
 use weir_planner::connector::{Format, SinkOptions, SourceOptions};
 use weir_planner::error::{Fault, Place};
 use weir_planner::id::JobId;
-use weir_planner::spec::{Buffer, Durability, Horizon, JobSpec};
+use weir_planner::spec::{Buffer, Durability, Horizon, JobSpec, SourceColumn};
 
 /// Most subtasks that `pipeline.thread_num` may ask for (STR-5).
 pub const THREADS_MAX: u32 = 64;
@@ -48,6 +48,8 @@ pub struct Input {
     pub options: SourceOptions,
     /// Format of the bytes.
     pub codec: Option<Format>,
+    /// Declared columns; without them they are taken from the first rows.
+    pub schema: Vec<SourceColumn>,
 }
 
 /// An output.

@@ -255,7 +255,8 @@ pub const JOIN: Object = object(
     ],
 );
 
-const COLUMN: Object =
+/// A declared column of a source.
+pub const COLUMN: Object =
     object("column", &[needed("name", Text), needed("type", Type), field("not_null", Bool), field("timestamp_unit", UNIT)]);
 
 /// `time.watermark`.

@@ -53,7 +53,7 @@ pub(super) fn compile(stream: &StreamSpec, paths: Paths) -> (JobSpec, Paths) {
         input_type: stream.input.options.name().to_owned(),
         config: stream.input.options.clone(),
         codec: stream.input.codec.clone(),
-        schema: Vec::new(),
+        schema: stream.input.schema.clone(),
         timestamp_unit: None,
         time: Time::default(),
         durability: stream.durability.clone(),

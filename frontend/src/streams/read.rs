@@ -3,7 +3,7 @@
 mod component;
 
 use super::path::{Paths, within};
-use super::shape::{BUFFER_KINDS, INPUTS, OUTPUTS, PROCESSOR_KINDS, STREAM};
+use super::shape::{BUFFER_KINDS, DECLARED, INPUTS, OUTPUTS, PROCESSOR_KINDS, STREAM};
 use super::{Input, Output, Processor, SqlStep, StreamSpec, THREADS_MAX, Work};
 use crate::options::fit::{Fit, Path, Table};
 use crate::options::node::{Key, Node, Value};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 use weir_planner::connector::{Nothing, SinkOptions};
 use weir_planner::error::{Fault, Place};
 use weir_planner::id::JobId;
-use weir_planner::spec::{Buffer, Durability, MemoryBuffer, SessionBuffer, TumblingBuffer};
+use weir_planner::spec::{Buffer, Durability, MemoryBuffer, SessionBuffer, SourceColumn, TumblingBuffer};
 
 /// What reading gives.
 pub(super) struct Read {
@@ -127,8 +127,17 @@ impl Reader<'_> {
         let component = self.component(node, "input", &INPUTS)?;
         let component = self.as_input(component, "input")?;
         let codec = self.codec(component.codec.as_ref(), "input.codec");
+        let schema = self.schema(&component);
         let options = self.options(&component, "input", INPUTS.table);
-        Some(Input { options: options?, codec: codec? })
+        Some(Input { options: options?, codec: codec?, schema: schema? })
+    }
+
+    /// Declared columns of an input.
+    fn schema(&mut self, component: &Component) -> Option<Vec<SourceColumn>> {
+        let Some((key, node)) = &component.schema else { return Some(Vec::new()) };
+        let whole = Node { place: component.place, value: Value::Map(vec![(key.clone(), node.clone())]) };
+        let mut fields = self.fitted("input", |fit, path| fit.object(&whole, &DECLARED, path))?;
+        fields.remove("schema").map_or(Some(Vec::new()), |json| self.typed("input.schema", node.place, json))
     }
 
     fn output(&mut self, node: &Node, path: &str) -> Option<Output> {

@@ -1,7 +1,7 @@
 //! The closed lists of what a stream may say (STR-4, JOB-7).
 
 use crate::options::fit::Table;
-use crate::options::shape::{BUFFERS, DURABILITY, Field, Kind, Object};
+use crate::options::shape::{BUFFERS, COLUMN, DURABILITY, Field, Kind, Object};
 
 const fn field(name: &'static str, kind: Kind) -> Field {
     Field { name, aliases: &[], kind, required: false }
@@ -29,6 +29,9 @@ pub(super) const STREAM: Object = object(
         field("temporary", Kind::Any),
     ],
 );
+
+/// What an input may say beside its connector's options and its codec.
+pub(super) const DECLARED: Object = object("input", &[field("schema", Kind::List(&Kind::Object(&COLUMN)))]);
 
 const PIPELINE: Object = object("pipeline", &[field("thread_num", Kind::Small), field("processors", Kind::List(&Kind::Any))]);
 

@@ -15,6 +15,8 @@ pub(super) struct Component {
     pub place: Option<Place>,
     /// Its `codec`.
     pub codec: Option<Node>,
+    /// Its `schema`, for an input.
+    pub schema: Option<(Key, Node)>,
     /// Where it begins.
     begins: Option<Place>,
     /// Its other fields.
@@ -45,7 +47,7 @@ impl Reader<'_> {
         let what = family.what;
         let mut component = match &node.value {
             Value::Scalar { text, .. } => {
-                Component { kind: text.clone(), place: node.place, codec: None, begins: node.place, fields: Vec::new() }
+                Component { kind: text.clone(), place: node.place, codec: None, schema: None, begins: node.place, fields: Vec::new() }
             }
             Value::Map(fields) => {
                 let Some(kind) = child(node, "type") else {
@@ -58,7 +60,7 @@ impl Reader<'_> {
                     self.fault("wrong_type", &format!("{path}.type"), kind.place, message, "");
                     return None;
                 };
-                Component { kind: text.to_owned(), place: kind.place, codec: None, begins: node.place, fields: fields.clone() }
+                Component { kind: text.to_owned(), place: kind.place, codec: None, schema: None, begins: node.place, fields: fields.clone() }
             }
             Value::Null | Value::List(_) => {
                 let message = format!("{path} must be a mapping with a type, it is {}", node.kind());
@@ -73,6 +75,9 @@ impl Reader<'_> {
         if family.known.contains(&kind) {
             if matches!(what, "input" | "output") {
                 component.codec = component.take("codec").map(|(_, codec)| codec).filter(|codec| !matches!(codec.value, Value::Null));
+            }
+            if what == "input" {
+                component.schema = component.take("schema");
             }
             return Some(component);
         }
