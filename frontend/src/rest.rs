@@ -7,6 +7,7 @@ mod agent;
 mod job;
 mod problem;
 mod statement;
+mod stream;
 mod validate;
 
 use crate::options::node::{Node, Value};
@@ -31,6 +32,10 @@ pub fn router(engine: Engine) -> Router {
         .route("/jobs/{id}/versions", get(job::versions))
         .route("/jobs/{id}/versions/{number}", get(job::version))
         .route("/jobs/{id}/desired-state", put(job::set_desired))
+        .route("/streams", post(stream::create).get(stream::list))
+        .route("/streams/validate", post(stream::validate))
+        .route("/streams/{id}", get(stream::show).delete(stream::delete))
+        .route("/streams/{id}/desired-state", put(stream::set_desired))
         .route("/agents", get(agent::list))
         .route("/sql", post(statement::run))
         .fallback(unknown)
@@ -64,22 +69,32 @@ async fn bytes(body: Body) -> Result<Bytes, Problem> {
 /// The body as a tree. A body that calls itself JSON must be JSON; anything else is read as YAML,
 /// which JSON is too, so that `curl --data-binary` needs no header.
 async fn tree(headers: &HeaderMap, body: Body) -> Result<Node, Problem> {
+    parsed(headers, &bytes(body).await?)
+}
+
+/// The body as a tree, and as the text that it was, where places within its values may be looked up.
+async fn body_with_text(headers: &HeaderMap, body: Body) -> Result<(Node, Option<String>), Problem> {
     let bytes = bytes(body).await?;
+    let node = parsed(headers, &bytes)?;
+    Ok((node, String::from_utf8(bytes.to_vec()).ok()))
+}
+
+fn parsed(headers: &HeaderMap, bytes: &[u8]) -> Result<Node, Problem> {
     let is_json = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(|value| {
         let kind = value.split(';').next().unwrap_or_default().trim();
         kind.eq_ignore_ascii_case("application/json")
     });
     if !is_json {
-        return yaml::tree_of(&bytes).map_err(Problem::unreadable);
+        return yaml::tree_of(bytes).map_err(Problem::unreadable);
     }
-    let json = serde_json::from_slice::<serde_json::Value>(&bytes).map_err(|error| {
+    let json = serde_json::from_slice::<serde_json::Value>(bytes).map_err(|error| {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let fault = Fault::new("syntax", "", format!("the body is not JSON: {error}"));
         Problem::unreadable(vec![fault.at(Place { line: small(error.line()), column: small(error.column()) })])
     })?;
     // Read as YAML for the places and for duplicate keys. Bounds hold there; only what YAML has no
     // words for falls back to the plain value.
-    match yaml::tree_of(&bytes) {
+    match yaml::tree_of(bytes) {
         Ok(node) => Ok(node),
         Err(faults) if faults.iter().any(|fault| fault.code == "syntax") => Ok(Node::from_json(&json)),
         Err(faults) => Err(Problem::unreadable(faults)),

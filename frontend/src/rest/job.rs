@@ -1,7 +1,7 @@
 //! Routes about jobs.
 
 use super::problem::Problem;
-use super::{field, tree};
+use super::{body_with_text, field, tree};
 use crate::options::fit::{Fit, Path as FieldPath};
 use crate::options::node::{Node, Value as NodeValue};
 use crate::options::shape::{Field, Kind, Object};
@@ -26,7 +26,7 @@ use weir_planner::plan::JobPlan;
 use weir_planner::protocol::Event;
 use weir_planner::spec::JobSpec;
 
-type Answer = Result<Response, Problem>;
+pub(super) type Answer = Result<Response, Problem>;
 
 /// `?desired_state=` and `?format=`; others are refused.
 #[derive(Debug, Default, Deserialize)]
@@ -43,41 +43,58 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
-    let Submitted { spec, places, desired: in_body, .. } = submitted(&engine, &headers, body).await?;
-    let desired = match (asked.desired_state.as_deref(), in_body) {
-        (Some(_), Some(_)) => {
-            let message = "desired_state is given in the query and in the body";
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "given_twice", message));
-        }
-        (Some(word), None) => state_of(word)?,
-        (None, Some(desired)) => desired,
-        (None, None) => DesiredState::Stopped,
-    };
-    let known = engine.hub.job(&spec.id).is_ok();
-    let notices = notices(&spec);
-    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), stream: None, desired, places }).await?;
+    let asked = query_of(asked)?;
+    let submitted = submitted(&engine, &headers, body).await?;
+    let desired = desired_of(&asked, submitted.desired)?;
+    let notices = notices(&submitted.spec);
+    let (status, info) = stored(&engine, submitted, None, desired).await?;
     let mut answer = whole(&info);
     if let Value::Object(fields) = &mut answer {
         fields.insert("notices".to_owned(), json!(notices));
     }
-    let status = if known { StatusCode::OK } else { StatusCode::CREATED };
-    let mut response = tagged(status, &info, answer);
-    if let Ok(location) = HeaderValue::from_str(&format!("/api/v1/jobs/{}", info.id)) {
-        response.headers_mut().insert(header::LOCATION, location);
+    Ok(tagged(status, &info, Some("jobs"), answer))
+}
+
+pub(super) fn query_of(asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>) -> Result<Asked, Problem> {
+    let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
+    Ok(asked)
+}
+
+/// What is wanted of a new job: said in the query or in the body, else that it is stopped.
+pub(super) fn desired_of(asked: &Asked, in_body: Option<DesiredState>) -> Result<DesiredState, Problem> {
+    match (asked.desired_state.as_deref(), in_body) {
+        (Some(_), Some(_)) => {
+            let message = "desired_state is given in the query and in the body";
+            Err(Problem::new(StatusCode::BAD_REQUEST, "given_twice", message))
+        }
+        (Some(word), None) => state_of(word),
+        (None, Some(desired)) => Ok(desired),
+        (None, None) => Ok(DesiredState::Stopped),
     }
-    Ok(response)
+}
+
+/// Stores what came in, with the document that it is, for a stream: 201, or 200 where it was there.
+pub(super) async fn stored(
+    engine: &Engine,
+    submitted: Submitted,
+    stream: Option<String>,
+    desired: DesiredState,
+) -> Result<(StatusCode, JobInfo), Problem> {
+    let Submitted { spec, places, .. } = submitted;
+    let known = engine.hub.job(&spec.id).is_ok();
+    let info = engine.hub.create_job(NewJob { spec, sql: None, uses: Vec::new(), stream, desired, places }).await?;
+    Ok((if known { StatusCode::OK } else { StatusCode::CREATED }, info))
 }
 
 /// `GET /jobs`.
 pub(super) async fn list(State(engine): State<Engine>) -> Json<Value> {
-    list_of(engine.hub.jobs().iter().map(|info| summary(info)).collect())
+    list_of(engine.hub.jobs().iter().filter(|info| info.stream.is_none()).map(|info| summary(info)).collect())
 }
 
 /// `GET /jobs/{id}`.
 pub(super) async fn show(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
     let info = job(&engine, &id)?;
-    Ok(tagged(StatusCode::OK, &info, whole(&info)))
+    Ok(tagged(StatusCode::OK, &info, None, whole(&info)))
 }
 
 /// `GET /jobs/{id}/detail`: how it runs.
@@ -96,7 +113,7 @@ pub(super) async fn detail(State(engine): State<Engine>, Path(id): Path<String>)
         fields.insert("events".to_owned(), events.iter().skip(last).map(event).collect());
         fields.insert("planned_tasks".to_owned(), info.plan.iter().flat_map(|plan| plan.tasks()).map(|task| task.to_string()).collect());
     }
-    Ok(tagged(StatusCode::OK, &info, answer))
+    Ok(tagged(StatusCode::OK, &info, None, answer))
 }
 
 /// `GET /jobs/{id}/plan` as JSON, text or DOT, by `?format=` or else by `Accept`.
@@ -162,10 +179,15 @@ fn version_of(info: &JobInfo) -> Value {
 /// `DELETE /jobs/{id}`: 204.
 pub(super) async fn delete(State(engine): State<Engine>, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     let info = job(&engine, &id)?;
-    if let Some(expected) = if_match(&headers)?
+    remove(&engine, &info, &headers).await
+}
+
+/// Drops a job or stream, unless `If-Match` names another generation.
+pub(super) async fn remove(engine: &Engine, info: &JobInfo, headers: &HeaderMap) -> Answer {
+    if let Some(expected) = if_match(headers)?
         && expected != info.generation
     {
-        return Err(moved_on(&info, expected));
+        return Err(moved_on(info, expected));
     }
     engine.hub.drop_job(&info.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -184,8 +206,14 @@ const DESIRED: Object = Object {
 /// `PUT /jobs/{id}/desired-state`: 202; 412 when `If-Match` names another generation.
 pub(super) async fn set_desired(State(engine): State<Engine>, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
     let info = job(&engine, &id)?;
-    let expected = if_match(&headers)?;
-    let node = tree(&headers, body).await?;
+    let changed = change_desired(&engine, &info, &headers, body).await?;
+    Ok(tagged(StatusCode::ACCEPTED, &changed, None, summary(&changed)))
+}
+
+/// Changes what is wanted of a job or stream, as the body says.
+pub(super) async fn change_desired(engine: &Engine, info: &JobInfo, headers: &HeaderMap, body: Body) -> Result<JobInfo, Problem> {
+    let expected = if_match(headers)?;
+    let node = tree(headers, body).await?;
     let mut fit = Fit::default();
     let asked = fit.object(&node, &DESIRED, &FieldPath::root("")).unwrap_or_default();
     if asked.contains_key("from") {
@@ -197,18 +225,17 @@ pub(super) async fn set_desired(State(engine): State<Engine>, Path(id): Path<Str
     }
     let desired = state_of(asked.get("state").and_then(Value::as_str).unwrap_or_default())?;
     let fresh = asked.get("fresh").and_then(Value::as_bool).unwrap_or(false);
-    let changed = engine.hub.set_desired(&info.id, desired, expected, fresh).await.map_err(|error| match (error, expected) {
+    engine.hub.set_desired(&info.id, desired, expected, fresh).await.map_err(|error| match (error, expected) {
         (HubError::Conflict(message), Some(_)) if engine.hub.job(&info.id).is_ok_and(|now| Some(now.generation) != expected) => {
             Problem::new(StatusCode::PRECONDITION_FAILED, "generation_moved_on", message).with_hint("read the job again and take its ETag")
         }
         (error, _) => Problem::from(error),
-    })?;
-    Ok(tagged(StatusCode::ACCEPTED, &changed, summary(&changed)))
+    })
 }
 
 /// A job that came in.
-struct Submitted {
-    spec: JobSpec,
+pub(super) struct Submitted {
+    pub(super) spec: JobSpec,
     /// Where the fields stand in the text.
     places: BTreeMap<String, Place>,
     desired: Option<DesiredState>,
@@ -216,8 +243,17 @@ struct Submitted {
 
 /// A job that came in: parsed, bound, compiled and built, or every fault that it has.
 async fn submitted(engine: &Engine, headers: &HeaderMap, body: Body) -> Result<Submitted, Problem> {
-    let node = tree(headers, body).await?;
-    let (mut document, desired) = unwrapped(&node)?;
+    let (node, text) = body_with_text(headers, body).await?;
+    let (document, desired) = unwrapped(&node, text.as_deref())?;
+    if !document.streams.is_empty() {
+        let fault = Fault::new("stream", "streams", "the document has a stream, which is not submitted as a job");
+        return Err(Problem::invalid(vec![fault.with_hint("post it to /api/v1/streams")]));
+    }
+    checked(engine, document, desired)
+}
+
+/// The one job of a document, bound, compiled and built, or every fault that it has.
+pub(super) fn checked(engine: &Engine, mut document: Document, desired: Option<DesiredState>) -> Result<Submitted, Problem> {
     planned(engine, &mut document)?;
     match document.jobs.as_slice() {
         [spec] => Ok(Submitted { spec: spec.clone(), places: document.places(0), desired }),
@@ -251,9 +287,9 @@ pub(super) fn planned(engine: &Engine, document: &mut Document) -> Result<Vec<Op
 }
 
 /// The jobs of a body: a bare JobSpec, those under `jobs:` and `streams:`, or the one of `{spec, desired_state}`.
-pub(super) fn unwrapped(node: &Node) -> Result<(Document, Option<DesiredState>), Problem> {
+pub(super) fn unwrapped(node: &Node, text: Option<&str>) -> Result<(Document, Option<DesiredState>), Problem> {
     let Some(spec) = field(node, "spec") else {
-        return Ok((yaml::document(node, None).map_err(Problem::invalid)?, None));
+        return Ok((yaml::document(node, text).map_err(Problem::invalid)?, None));
     };
     if let NodeValue::Map(fields) = &node.value
         && let Some((key, _)) = fields.iter().find(|(key, _)| !matches!(key.name.as_str(), "spec" | "desired_state"))
@@ -281,10 +317,20 @@ fn state_of(word: &str) -> Result<DesiredState, Problem> {
     }
 }
 
+/// What has this name, be it a job or a stream.
+pub(super) fn found(engine: &Engine, id: &str) -> Option<Arc<JobInfo>> {
+    engine.hub.job(&JobId::new(id).ok()?).ok()
+}
+
 fn job(engine: &Engine, id: &str) -> Result<Arc<JobInfo>, Problem> {
-    let unknown = || Problem::new(StatusCode::NOT_FOUND, "not_found", format!("job '{}' does not exist", id.escape_debug()));
-    let id = JobId::new(id).map_err(|_| unknown())?;
-    Ok(engine.hub.job(&id)?)
+    match found(engine, id) {
+        Some(info) if info.stream.is_none() => Ok(info),
+        Some(info) => {
+            let problem = Problem::new(StatusCode::CONFLICT, "is_stream", format!("'{}' is a stream, not a job", info.id));
+            Err(problem.with_hint(format!("look at /api/v1/streams/{}", info.id)))
+        }
+        None => Err(Problem::new(StatusCode::NOT_FOUND, "not_found", format!("job '{}' does not exist", id.escape_debug()))),
+    }
 }
 
 /// The generation that `If-Match` asks for; none for `*` or without it.
@@ -306,8 +352,12 @@ fn moved_on(info: &JobInfo, expected: Generation) -> Problem {
     Problem::new(StatusCode::PRECONDITION_FAILED, "generation_moved_on", message).with_hint("read the job again and take its ETag")
 }
 
-fn tagged(status: StatusCode, info: &JobInfo, answer: Value) -> Response {
+/// An answer with the generation as its ETag and, for what was just made, its place under `/api/v1`.
+pub(super) fn tagged(status: StatusCode, info: &JobInfo, made_in: Option<&str>, answer: Value) -> Response {
     let mut response = (status, Json(answer)).into_response();
+    if let Some(Ok(location)) = made_in.map(|routes| HeaderValue::from_str(&format!("/api/v1/{routes}/{}", info.id))) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", info.generation)) {
         response.headers_mut().insert(header::ETAG, tag);
     }
@@ -326,7 +376,7 @@ pub(super) fn time(ms: Option<i64>) -> Option<String> {
 }
 
 /// A job under the names of `weir.jobs`.
-fn summary(info: &JobInfo) -> Value {
+pub(super) fn summary(info: &JobInfo) -> Value {
     json!({
         "id": info.id,
         "version": info.version,

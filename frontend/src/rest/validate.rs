@@ -2,7 +2,7 @@
 
 use super::job::{planned, unwrapped};
 use super::problem::Problem;
-use super::tree;
+use super::body_with_text;
 use crate::sql::Engine;
 use crate::yaml;
 use axum::Json;
@@ -18,8 +18,8 @@ use weir_planner::spec::JobSpec;
 
 /// Under `jobs` the plan, tasks and notices of each job, beside it the agents; those of the one job also by themselves.
 pub(super) async fn run(State(engine): State<Engine>, headers: HeaderMap, body: Body) -> Result<Json<Value>, Problem> {
-    let node = tree(&headers, body).await?;
-    let (mut document, _) = unwrapped(&node)?;
+    let (node, text) = body_with_text(&headers, body).await?;
+    let (mut document, _) = unwrapped(&node, text.as_deref())?;
     let plans = planned(&engine, &mut document)?;
     if document.jobs.is_empty() {
         return Err(Problem::invalid(vec![Fault::new("not_a_job", "jobs", "the document has no job")]));
