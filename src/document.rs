@@ -7,7 +7,7 @@ use anyhow::Context;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use weir_frontend::sql::Engine;
+use weir_frontend::sql::{Engine, Rehearsed};
 use weir_frontend::yaml::masked;
 use weir_planner::check::check;
 use weir_planner::check::columns::pending;
@@ -191,7 +191,19 @@ fn sql_plans(name: &str, text: &str) -> anyhow::Result<Option<Vec<Loaded>>> {
 async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<Loaded>, weir_frontend::error::Error> {
     let mut jobs = Vec::new();
     for statement in weir_frontend::sql::parse(text)? {
-        jobs.extend(engine.rehearse(&statement).await?.map(|(spec, plan)| Loaded { spec, plan: Some(plan), places: BTreeMap::new() }));
+        match engine.rehearse(&statement).await? {
+            Rehearsed::Made => {}
+            Rehearsed::Pending { source } => {
+                eprintln!("notice: source '{source}' declares no columns: CREATE SOURCE takes them from its first rows, which this does not look at");
+            }
+            Rehearsed::Planned(spec, plan) => jobs.push(Loaded { spec: *spec, plan: Some(*plan), places: BTreeMap::new() }),
+            Rehearsed::Unchecked { job, sources } => {
+                eprintln!(
+                    "notice: job '{job}' has no plan yet: columns unknown until source {} takes them from its first rows; functions and form are checked",
+                    sources.join(", ")
+                );
+            }
+        }
     }
     Ok(jobs)
 }

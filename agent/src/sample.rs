@@ -54,7 +54,8 @@ fn columns(secrets: &Arc<Secrets>, job: &JobId, source: &Source) -> Result<Vec<C
             kafka::sample::columns(options, format, &group, &who, secrets, deadline)
         }
         SourceOptions::Generate(_) | SourceOptions::Values(_) | SourceOptions::Memory(_) | SourceOptions::Http(_) => {
-            let message = format!("{who}: the columns of a source of type {} cannot be taken from its rows; declare them", source.config.name());
+            let message =
+                format!("{who}: the columns of a source of type {} cannot be taken from its rows; declare them", source.config.name());
             Err(Error::new(Class::User, message))
         }
     }

@@ -18,6 +18,7 @@ mod lower;
 mod parse;
 mod place;
 mod refuse;
+mod rehearse;
 mod sample;
 mod scope;
 mod show;
@@ -27,6 +28,7 @@ mod verb;
 mod window;
 
 pub use bind::bind_spec;
+pub use rehearse::Rehearsed;
 pub use sample::{SampleBinder, columns_of};
 pub(crate) use flow::{Step, Text, lower as lower_flow};
 pub(crate) use limit::on_deep_stack;
@@ -192,14 +194,12 @@ impl Engine {
     /// explains without creating it: what `weir validate` and `weir explain` run on a hub of their own (JOB-8).
     ///
     /// Errors: those of [`Engine::run`]; `0A000` for a statement that neither creates nor explains.
-    pub fn rehearse<'a>(&'a self, statement: &'a Statement) -> BoxFuture<'a, Result<Option<(JobSpec, JobPlan)>, Error>> {
+    pub fn rehearse<'a>(&'a self, statement: &'a Statement) -> BoxFuture<'a, Result<Rehearsed, Error>> {
         Box::pin(async move {
             match &*statement.body {
-                Body::CreateSource(create) => verb::create_source(self, create, &statement.places).await.map(|_| None),
-                Body::CreateSink(create) => verb::create_sink(self, create).await.map(|_| None),
-                Body::CreateJob(create) | Body::Explain { job: create, .. } => {
-                    verb::planned(self, create, &statement.places).map(|(lowered, plan)| Some((lowered.spec, plan)))
-                }
+                Body::CreateSource(create) => rehearse::source(self, create, &statement.places).await,
+                Body::CreateSink(create) => verb::create_sink(self, create).await.map(|_| Rehearsed::Made),
+                Body::CreateJob(create) | Body::Explain { job: create, .. } => rehearse::job(self, create, &statement.places),
                 Body::AlterJob { .. } | Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } | Body::Postgres(_) => {
                     Err(Error::new(
                         sqlstate::FEATURE_NOT_SUPPORTED,

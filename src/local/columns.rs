@@ -43,7 +43,12 @@ pub async fn settled(agent: &Agent, spec: &JobSpec, kept: Option<&KeptSpec>) -> 
     if columns.is_empty() {
         return Ok(bind_spec(&mut spec).map(|()| spec));
     }
-    Ok(SampleBinder.bind(&spec, &columns))
+    let bound = SampleBinder.bind(&spec, &columns);
+    for source in bound.iter().flat_map(|bound| &bound.sources).filter(|source| columns.iter().any(|(id, _)| *id == source.operator_id)) {
+        let told: Vec<String> = source.schema.iter().map(|column| format!("{} {}", column.name, column.ty)).collect();
+        eprintln!("weir: job {}: source '{}' has the columns ({}), taken from its first rows", spec.id, source.operator_id, told.join(", "));
+    }
+    Ok(bound)
 }
 
 async fn sampled(agent: &Agent, job: &JobId, source: &Source) -> anyhow::Result<Bytes> {

@@ -30,9 +30,7 @@ impl Sample {
     pub fn decoder(&self, format: Option<&Format>) -> Result<Box<dyn Decoder>, Error> {
         let form = match format {
             None | Some(Format::Json(_)) => Form::Json,
-            Some(Format::Csv(csv)) => {
-                Form::Csv { delimiter: super::csv::delimiter(csv)?, named: csv.header, names: None }
-            }
+            Some(Format::Csv(csv)) => Form::Csv { delimiter: super::csv::delimiter(csv)?, named: csv.header, names: None },
             Some(Format::Raw(_) | Format::Parquet(_)) => {
                 let message = format!("format '{}' does not come in records whose columns can be found out", super::name(format));
                 return Err(Error::new(Class::User, message));
@@ -53,9 +51,10 @@ impl Sample {
         let seen = self.0.lock();
         match (seen.inference.records(), &seen.bad) {
             (0, None) => Err(Error::new(Class::Retry, "no row to sample yet")),
-            (0, Some(reason)) => {
-                Err(Error::new(Class::User, format!("none of the sampled records can be read: {reason}; mend the format, or declare the columns")))
-            }
+            (0, Some(reason)) => Err(Error::new(
+                Class::User,
+                format!("none of the sampled records can be read: {reason}; mend the format, or declare the columns"),
+            )),
             (_, _) => seen.inference.columns().map_err(refused),
         }
     }

@@ -31,7 +31,7 @@ fn done(tag: &str, notices: Vec<String>) -> Outcome {
     Outcome::Done { tag: tag.to_owned(), notices }
 }
 
-fn on_exists(or_replace: bool, if_not_exists: bool) -> OnExists {
+pub(super) fn on_exists(or_replace: bool, if_not_exists: bool) -> OnExists {
     match (or_replace, if_not_exists) {
         (true, _) => OnExists::Replace,
         (_, true) => OnExists::Keep,
@@ -40,7 +40,7 @@ fn on_exists(or_replace: bool, if_not_exists: bool) -> OnExists {
 }
 
 /// Wall clock, ms.
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
 }
 

@@ -28,15 +28,24 @@ const POLL_WAIT: Duration = Duration::from_millis(100);
 ///
 /// Errors: `Retry` when there is no record yet, or no broker answers in time; `User` for a topic that
 /// does not exist, or records that give no columns.
-pub fn columns(options: &Options, format: Option<&Format>, group: &str, who: &str, secrets: &Arc<Secrets>, deadline: Instant) -> Result<Vec<Column>, Error> {
+pub fn columns(
+    options: &Options,
+    format: Option<&Format>,
+    group: &str,
+    who: &str,
+    secrets: &Arc<Secrets>,
+    deadline: Instant,
+) -> Result<Vec<Column>, Error> {
     let sample = Sample::default();
     let mut decoder = sample.decoder(format)?;
     let topics: BTreeSet<&String> = options.topics.iter().collect();
     for topic in topics {
         if sample.records() < RECORDS_MAX {
-            of_topic(options, topic, group, who, deadline, secrets, &sample, decoder.as_mut()).map_err(|e| match e.message.starts_with("source ") {
-                true => e,
-                false => Error { message: format!("{who}: {}", e.message), ..e },
+            of_topic(options, topic, group, who, deadline, secrets, &sample, decoder.as_mut()).map_err(|e| {
+                match e.message.starts_with("source ") {
+                    true => e,
+                    false => Error { message: format!("{who}: {}", e.message), ..e },
+                }
             })?;
         }
     }

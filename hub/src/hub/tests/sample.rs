@@ -15,7 +15,10 @@ impl Binder for OneColumn {
         for (id, answer) in columns {
             let name = String::from_utf8(answer.to_vec()).unwrap();
             if name == "wrong" {
-                return Err(vec![Fault::new("expression", "sources[0].config.path", "no such column"), Fault::new("expression", "", "and more")]);
+                return Err(vec![
+                    Fault::new("expression", "sources[0].config.path", "no such column"),
+                    Fault::new("expression", "", "and more"),
+                ]);
             }
             let source = spec.sources.iter_mut().find(|source| source.operator_id == *id).unwrap();
             source.schema = serde_json::from_value(serde_json::json!([{"name": name, "type": "BIGINT"}])).unwrap();
