@@ -81,6 +81,7 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
         let asked = operator.parallelism.unwrap_or(spec.parallelism);
         if let (OperatorKind::Window(window), true) = (&operator.kind, asked > 1)
             && window.keys.is_empty()
+            && !matches!(window.window, WindowShape::Batch(_))
         {
             notices.push(format!("window '{}' has no keys and runs as one task", operator.id));
         }

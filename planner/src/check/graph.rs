@@ -275,7 +275,9 @@ fn reach(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     let (mut fed, mut drained) = (vec![false; count], vec![false; count]);
     for &operator in &graph.order {
         let mut before = graph.producers(operator).chain(graph.sides_into(operator).map(|side| side.from));
-        fed[operator] = matches!(spec.operators[operator].kind, OperatorKind::Source) || before.any(|from| fed[from]);
+        // A route that breaks a rule has its own fault: what it would have reached is not told too.
+        let begins = matches!(spec.operators[operator].kind, OperatorKind::Source) || side::named(spec, &spec.operators[operator].id);
+        fed[operator] = begins || before.any(|from| fed[from]);
     }
     for &operator in graph.order.iter().rev() {
         drained[operator] = matches!(spec.operators[operator].kind, OperatorKind::Sink) || graph.consumers(operator).any(|to| drained[to]);

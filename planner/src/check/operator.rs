@@ -4,7 +4,12 @@ use super::{COLUMNS_MAX, declared_names, duration, not_available, out_of_range, 
 use crate::error::Fault;
 use crate::expr::{Aggregate, Typed};
 use crate::schema::{ColumnType, Schema};
-use crate::spec::{Expression, JobSpec, Map, OperatorKind, Trigger, Window, WindowShape};
+use crate::spec::{Buffer, Expression, JobSpec, Map, OnOverflow, OperatorKind, Trigger, Window, WindowShape};
+
+/// Most rows of a buffer that counts them.
+const BUFFER_ROWS_MAX: u64 = 1 << 24;
+/// Longest wait of a buffer by the clock: a day, since all of its rows are held as state.
+const BUFFER_MS_MAX: u64 = 86_400_000;
 
 /// Rules that need no schema.
 pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
@@ -16,9 +21,7 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => {}
             OperatorKind::Map(map) => check_map(id, &path, map, faults),
             OperatorKind::Window(window) => check_window(id, &path, window, faults),
-            OperatorKind::Buffer(_) => {
-                faults.push(not_available(format!("operators[{i}].kind"), &format!("the buffer '{id}'"), "leave it out"));
-            }
+            OperatorKind::Buffer(buffer) => check_buffer(&path, buffer, faults),
             OperatorKind::Join(_) => {
                 let hint = "window and union work today; run the two sides as jobs of their own until joins are there";
                 faults.push(not_available(format!("operators[{i}].kind"), &format!("the join '{id}'"), hint));
@@ -131,6 +134,10 @@ fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) 
     if let Some(having) = &window.having {
         condition(&format!("{path}.having"), &format!("having of window '{id}'"), having, faults);
     }
+    if let WindowShape::Batch(_) = window.window {
+        batch(id, path, window, faults);
+        return;
+    }
     if window.trigger == Trigger::ProcessingTime {
         faults.push(not_available(
             format!("{path}.trigger"),
@@ -145,6 +152,38 @@ fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) 
     }
     if window.emit_empty.is_some() {
         faults.push(not_available(format!("{path}.emit_empty"), "emit_empty", "leave it out: windows without rows give no rows"));
+    }
+}
+
+/// A batch window closes with its batch and keeps nothing: what governs firing and state says nothing there.
+fn batch(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) {
+    let given = [
+        ("trigger", window.trigger != Trigger::Watermark),
+        ("trigger_interval_ms", window.trigger_interval_ms.is_some()),
+        ("emit_empty", window.emit_empty.is_some()),
+        ("on_overflow", window.on_overflow != OnOverflow::default()),
+        ("max_buffered_keys", ![0, Window::MAX_BUFFERED_KEYS].contains(&window.max_buffered_keys)),
+    ];
+    for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+        let message = format!("the batch window '{id}' has {field}, but it closes with each batch and keeps nothing");
+        faults.push(Fault::new("batch_window", format!("{path}.{field}"), message).with_hint(format!("leave {field} out")));
+    }
+}
+
+fn check_buffer(path: &str, buffer: &Buffer, faults: &mut Vec<Fault>) {
+    let mut within = |field: &str, value: u64, most: u64| {
+        if !(1..=most).contains(&value) {
+            let name = field.rsplit('.').next().unwrap_or(field);
+            faults.push(out_of_range(format!("{path}.{field}"), name, value, &format!("1 to {most}")));
+        }
+    };
+    match buffer {
+        Buffer::Memory(memory) => {
+            within("memory.capacity", memory.capacity, BUFFER_ROWS_MAX);
+            within("memory.timeout_ms", memory.timeout_ms, BUFFER_MS_MAX);
+        }
+        Buffer::Tumbling(tumbling) => within("tumbling.interval_ms", tumbling.interval_ms, BUFFER_MS_MAX),
+        Buffer::Session(session) => within("session.gap_ms", session.gap_ms, BUFFER_MS_MAX),
     }
 }
 

@@ -119,3 +119,6 @@ fn lane(spec: &JobSpec, graph: &Graph, deal: usize) -> Result<(usize, Vec<usize>
         edge = out;
     }
 }
+
+#[cfg(test)]
+mod tests;

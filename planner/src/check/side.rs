@@ -170,6 +170,12 @@ pub(super) fn check(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, fault
     }
 }
 
+/// Whether some source names `target` as a route, rightly or not.
+pub(super) fn named(spec: &JobSpec, target: &OperatorId) -> bool {
+    let names = |source: &Source| [&source.on_error.to, &source.time.late_event_route].into_iter().flatten().any(|to| to == target);
+    spec.sources.iter().any(names)
+}
+
 /// Where bad records of the source at `at` go; `None` unless its policy is route.
 ///
 /// Errors: what is wrong with it, with paths below the source.
@@ -339,3 +345,6 @@ pub(super) fn into_ordered(spec: &JobSpec, graph: &Graph, ordered: &BTreeSet<usi
             .push(Fault::new("ordered_lane", format!("operators[{}]", side.to), message).with_hint("route them to an operator of its own"));
     }
 }
+
+#[cfg(test)]
+mod tests;

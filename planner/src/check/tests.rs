@@ -106,7 +106,7 @@ fn found(json: Value, door: Horizon) -> Vec<(String, String)> {
 }
 
 #[track_caller]
-fn gives(changes: &[(&str, Value)], expected: &[(&str, &str)]) {
+pub(crate) fn gives(changes: &[(&str, Value)], expected: &[(&str, &str)]) {
     let expected: Vec<(String, String)> = expected.iter().map(|(code, path)| ((*code).to_owned(), (*path).to_owned())).collect();
     assert_eq!(found(changed(changes), Horizon::Local), expected, "{changes:?}");
 }
@@ -382,6 +382,42 @@ fn inputs_that_differ() {
     let faults = check(&bound(changed(&changes)), Horizon::Local);
     assert_eq!(faults.len(), 1);
     assert_eq!(faults[0].message, "the inputs of window 'count' differ: 'raw' has 5 columns instead of 2 (the first is 'slim')");
+}
+
+/// STR-2: a buffer has room for a row and a span that passes.
+#[test]
+fn buffers() {
+    let with = |config: Value| json!({"id": "slim", "kind": "buffer", "config": config});
+    let columns = |config: Value, expected: &[(&str, &str)]| {
+        gives(&[("/operators/1", with(config))], expected);
+    };
+    columns(json!({"memory": {"capacity": 1, "timeout_ms": 1}}), &[]);
+    columns(json!({"tumbling": {"interval_ms": 86_400_000}}), &[]);
+    columns(
+        json!({"memory": {"capacity": 0, "timeout_ms": 0}}),
+        &[("out_of_range", "operators[1].config.memory.capacity"), ("out_of_range", "operators[1].config.memory.timeout_ms")],
+    );
+    columns(json!({"tumbling": {"interval_ms": 0}}), &[("out_of_range", "operators[1].config.tumbling.interval_ms")]);
+    columns(json!({"session": {"gap_ms": 86_400_001}}), &[("out_of_range", "operators[1].config.session.gap_ms")]);
+}
+
+/// A batch window has no bounds, no trigger and no state, and needs no event time.
+#[test]
+fn batch_windows() {
+    let with = |field: &str, value: Value, expected: &[(&str, &str)]| {
+        let mut config = json!({"window": {"batch": {}}, "keys": ["bidder"], "aggregates": [{"expr": "sum(price)", "as": "total"}]});
+        config[field] = value;
+        gives(&[("/operators/2/config", config)], expected);
+    };
+    with("max_buffered_keys", json!(0), &[]);
+    with("max_buffered_keys", json!(10), &[("batch_window", "operators[2].config.max_buffered_keys")]);
+    with("trigger", json!("processing_time"), &[("batch_window", "operators[2].config.trigger")]);
+    with("trigger_interval_ms", json!(10), &[("batch_window", "operators[2].config.trigger_interval_ms")]);
+    with("emit_empty", json!({"horizon_ms": 10}), &[("batch_window", "operators[2].config.emit_empty")]);
+    with("on_overflow", json!("fail"), &[("batch_window", "operators[2].config.on_overflow")]);
+    with("having", json!("window_start"), &[("unknown_column", "operators[2].config.having")]);
+    let config = json!({"window": {"batch": {}}, "keys": ["bidder"]});
+    gives(&[("/operators/2/config", config), ("/sources/0/time", json!({}))], &[]);
 }
 
 /// On a fleet: a job must be pinned with a local horizon; split and auto are refused.

@@ -3,9 +3,11 @@
 use super::compile;
 use crate::check::tests::{bound, changed, sample};
 use crate::error::Faults;
-use crate::id::ChainId;
-use crate::plan::{JobPlan, Routing, Work, key_group_owner, key_group_range};
-use crate::spec::{Horizon, JobSpec};
+use crate::id::{ChainId, OperatorId};
+use crate::plan::partial::{Obstacle, obstacle};
+use crate::plan::{JobPlan, Port, Routing, Work, key_group_owner, key_group_range};
+use crate::schema::Schema;
+use crate::spec::{ErrorPolicy, Horizon, JobSpec, LatePolicy};
 use crate::time::TimeUnit;
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
 use serde_json::{Value, json};
@@ -30,7 +32,12 @@ fn shape(plan: &JobPlan) -> (Vec<String>, Vec<String>) {
             Routing::Deal => "deal".to_owned(),
             Routing::Collect => "collect".to_owned(),
         };
-        format!("{}>{} {routing}", edge.from, edge.to)
+        let port = match &edge.port {
+            Port::Main => String::new(),
+            Port::Error(id) => format!(" errors of {id}"),
+            Port::Late(id) => format!(" late rows of {id}"),
+        };
+        format!("{}>{} {routing}{port}", edge.from, edge.to)
     };
     (plan.chains.iter().map(chain).collect(), plan.edges.iter().map(edge).collect())
 }
@@ -181,6 +188,154 @@ fn a_window_gives_keys_bounds_and_aggregates() {
     let plan = plan(sample());
     let columns: Vec<String> = plan.chains[1].operators[0].output.0.iter().map(|c| format!("{} {} {}", c.name, c.ty, c.nullable)).collect();
     assert_eq!(columns, ["bidder BIGINT true", "window_start TIMESTAMP(3) false", "window_end TIMESTAMP(3) false", "total BIGINT true"]);
+}
+
+fn sink(id: &str) -> [(&'static str, Value); 2] {
+    [
+        ("/operators/-", json!({"id": id, "kind": "sink"})),
+        ("/sinks/-", json!({"operator_id": id, "output_type": "drop", "config": {"type": "drop"}})),
+    ]
+}
+
+/// PLAN-5: side edges start at the chain that holds who emits, end at the head of a chain, go forward
+/// between equal numbers of subtasks and round-robin otherwise, and break no chain that they leave.
+#[test]
+fn side_edges_are_part_of_the_plan() {
+    let mut changes = vec![
+        ("/sources/0/on_error", json!({"policy": "route", "to": "bad"})),
+        ("/sources/0/time/late_event_policy", json!("route")),
+        ("/sources/0/time/late_event_route", json!("late")),
+    ];
+    changes.extend(sink("bad").into_iter().chain(sink("late")));
+    changes.push(("/operators/6/parallelism", json!(3)));
+    let chains = ["bids+slim x2", "count x2", "out x2", "topic x2", "bad x2", "late x3"];
+    let edges = [
+        "0>1 by bidder",
+        "0>4 forward errors of bids",
+        "0>4 forward errors of slim",
+        "0>5 round-robin late rows of bids",
+        "1>2 forward",
+        "1>3 forward",
+        "1>5 round-robin late rows of count",
+    ];
+    lays_out(&changes, &chains, &edges);
+    let plan = plan(changed(&changes));
+    let source = &plan.chains[0].operators[0];
+    assert_eq!(source.output.0.len(), 5, "a source with a late route keeps every column");
+    let Work::Source(work) = &source.work else { panic!("no source") };
+    assert_eq!((work.on_error, work.time.as_ref().unwrap().late), (ErrorPolicy::Route, LatePolicy::Route));
+    let Work::Map(map) = &plan.chains[0].operators[1].work else { panic!("no map") };
+    assert_eq!(map.on_error, ErrorPolicy::Route);
+    let Work::Window(window) = &plan.chains[1].operators[0].work else { panic!("no window") };
+    assert_eq!((window.late, window.partials), (LatePolicy::Route, false));
+    let names = |schema: &Schema| schema.0.iter().map(|column| column.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&plan.chains[4].operators[0].output), ["raw", "reason", "source", "partition", "position", "at"]);
+    assert_eq!(names(&plan.chains[5].operators[0].output), ["bidder", "price", "__reason", "__late_by_ms"]);
+    assert_eq!(names(&plan.input(ChainId::new(5))), ["bidder", "price", "__reason", "__late_by_ms"]);
+    assert_eq!(plan.regions.len(), 1, "marks of one epoch reach side targets too");
+}
+
+/// PLAN-5: without windows the source judges, and its late rows have its own columns.
+#[test]
+fn a_source_judges_where_no_window_does() {
+    let mut changes = vec![
+        ("/sources/0/time/late_event_policy", json!("route")),
+        ("/sources/0/time/late_event_route", json!("late")),
+        ("/operators/2", json!({"id": "count", "kind": "map"})),
+    ];
+    changes.extend(sink("late"));
+    let plan = plan(changed(&changes));
+    assert_eq!(shape(&plan).1, ["0>1 forward", "0>2 forward", "0>3 forward late rows of bids"]);
+    assert_eq!(plan.input(ChainId::new(3)).0.len(), 7);
+}
+
+/// PLAN-6: the first stage is the last operator of the producing chain, under a name of its own, and
+/// gives keys, window, state and count; cuts do not name it (PLAN-2).
+#[test]
+fn a_shuffled_aggregate_gets_a_first_stage() {
+    let changes = [("/operators/1/id", json!("count-partial")), ("/edges/0/to", json!("count-partial")), ("/edges/1/from", json!("count-partial"))];
+    let plan = plan(changed(&changes));
+    assert_eq!(shape(&plan).0[0], "bids+count-partial+count-partial2 x2");
+    let stage = &plan.chains[0].operators[2];
+    let columns: Vec<String> = stage.output.0.iter().map(|c| format!("{} {}", c.name, c.ty)).collect();
+    assert_eq!(
+        columns,
+        ["bidder BIGINT", "__window_start BIGINT", "__a0_sum BIGINT", "__a0_carry BIGINT", "__a0_seen BOOLEAN", "__rows BIGINT"]
+    );
+    let (Work::Partial(first), Work::Window(second)) = (&stage.work, &plan.chains[1].operators[0].work) else { panic!("no stages") };
+    assert!(second.partials && !first.partials);
+    assert_eq!(first.aggregates, second.aggregates);
+    assert_eq!(plan.tasks().len(), 12);
+    assert_eq!(plan.tasks_in_cuts().len(), 10);
+    assert!(plan.tasks_in_cuts().iter().all(|task| task.operator.as_str() != "count-partial2"));
+}
+
+/// PLAN-6: each producer gets a stage, or none does; one that feeds others cannot have one, and one
+/// task on both sides shuffles nothing.
+#[test]
+fn what_stands_against_a_first_stage() {
+    let stages = |changes: &[(&str, Value)]| {
+        let plan = plan(changed(changes));
+        let of = |chain: &crate::plan::Chain| chain.operators.iter().filter(|o| matches!(o.work, Work::Partial(_))).map(|o| o.id.as_str().to_owned()).collect::<Vec<_>>();
+        let window = plan.chains.iter().find(|chain| chain.operators[0].id.as_str() == "count").map(|chain| chain.id);
+        (plan.chains.iter().flat_map(of).collect::<Vec<_>>(), window.and_then(|window| obstacle(&plan, window)))
+    };
+    let second = vec![
+        ("/operators/-", json!({"id": "thin", "kind": "map", "config": {"project": ["bidder", "price"]}})),
+        ("/edges/-", json!({"id": "e5", "from": "thin", "to": "count"})),
+        ("/edges/-", json!({"id": "e6", "from": "bids", "to": "thin"})),
+    ];
+    assert_eq!(stages(&second).0, ["count-partial", "count-partial2"]);
+    let mut forked = second.clone();
+    forked.extend(sink("raw"));
+    forked.push(("/edges/-", json!({"id": "e7", "from": "thin", "to": "raw"})));
+    let shared = |id: &str| Some(Obstacle::SharedProducer(OperatorId::new(id).unwrap()));
+    assert_eq!(stages(&forked), (vec![], shared("thin")));
+    assert_eq!(stages(&[("/operators/1/parallelism", json!(1)), ("/operators/2/parallelism", json!(1))]), (vec![], None));
+    assert_eq!(stages(&[("/parallelism", json!(1))]).0, [""; 0]);
+    assert_eq!(stages(&[("/operators/2/config/keys", json!([])), ("/sinks/1/config/key", json!([]))]), (vec![], Some(Obstacle::NotShuffled)));
+    let mut late = vec![("/sources/0/time/late_event_policy", json!("route")), ("/sources/0/time/late_event_route", json!("late"))];
+    late.extend(sink("late"));
+    assert_eq!(stages(&late), (vec![], Some(Obstacle::LateRouted)));
+}
+
+/// JOB-5, STR-5: what is dealt out is collected; the lanes are one chain.
+#[test]
+fn ordered_edges_deal_and_collect() {
+    let json = json!({
+        "id": "pool",
+        "operators": [
+            {"id": "in", "kind": "source"}, {"id": "one", "kind": "map", "parallelism": 4}, {"id": "two", "kind": "map", "parallelism": 4},
+            {"id": "then", "kind": "map"}, {"id": "out", "kind": "sink"}],
+        "edges": [
+            {"id": "a", "from": "in", "to": "one", "ordered": true}, {"id": "b", "from": "one", "to": "two"},
+            {"id": "c", "from": "two", "to": "then", "ordered": true}, {"id": "d", "from": "then", "to": "out", "ordered": true}],
+        "sources": [{"operator_id": "in", "input_type": "memory", "config": {"type": "memory"}}],
+        "sinks": [{"operator_id": "out", "output_type": "drop", "config": {"type": "drop"}}]
+    });
+    let plan = plan(json);
+    let (chains, edges) = shape(&plan);
+    assert_eq!(chains, ["in x1", "one+two x4", "then+out x1"]);
+    assert_eq!(edges, ["0>1 deal", "1>2 collect"]);
+    assert_eq!(plan.pairs(&plan.edges[0]), [(0, 0), (0, 1), (0, 2), (0, 3)]);
+    assert_eq!(plan.pairs(&plan.edges[1]), [(0, 0), (1, 0), (2, 0), (3, 0)]);
+}
+
+/// A batch window keeps nothing by key: it is not partitioned, has as many tasks as it asks for, and
+/// passes on the keys by which its rows are spread.
+#[test]
+fn batch_windows_are_not_keyed() {
+    let batch = json!({"window": {"batch": {}}, "keys": ["bidder"], "aggregates": [{"expr": "sum(total)", "as": "sums"}]});
+    let changes = [
+        ("/operators/-", json!({"id": "sums", "kind": "window", "config": batch})),
+        ("/edges/2", json!({"id": "e3", "from": "count", "to": "sums"})),
+        ("/edges/-", json!({"id": "e5", "from": "sums", "to": "out", "partitioned": true})),
+    ];
+    let chains = ["bids+slim+count-partial x2", "count x2", "topic x2", "sums x2", "out x2"];
+    lays_out(&changes, &chains, &["0>1 by bidder", "1>2 forward", "1>3 forward", "3>4 by bidder"]);
+    let all = json!({"window": {"batch": {}}, "aggregates": [{"expr": "sum(price)", "as": "total"}]});
+    let whole = [("/operators/2/config", all), ("/sinks/1/config/key", json!([]))];
+    lays_out(&whole, &["bids+slim+count x2", "out x2", "topic x2"], &["0>1 forward", "0>2 forward"]);
 }
 
 /// EPO-1: tasks without an edge between them are regions of their own.

@@ -195,6 +195,11 @@ pub struct Window {
     pub emit_empty: Option<EmitEmpty>,
 }
 
+impl Window {
+    /// `max_buffered_keys` where the spec says nothing.
+    pub const MAX_BUFFERED_KEYS: u64 = 65_536;
+}
+
 /// One aggregate column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -430,7 +435,7 @@ pub struct SessionBuffer {
 }
 
 fn max_buffered_keys() -> u64 {
-    65_536
+    Window::MAX_BUFFERED_KEYS
 }
 
 fn max_per_key() -> u64 {
