@@ -65,10 +65,7 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
         edges: layout.edges,
         regions: layout.regions,
     };
-    // The kernel does not run first stages yet.
-    if cfg!(test) {
-        stages::insert(&mut plan);
-    }
+    stages::insert(&mut plan);
     Ok(plan)
 }
 
