@@ -21,12 +21,7 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => {}
             OperatorKind::Map(map) => check_map(id, &path, map, faults),
             OperatorKind::Window(window) => check_window(id, &path, window, faults),
-            OperatorKind::Buffer(buffer) => {
-                check_buffer(&path, buffer, faults);
-                if !cfg!(test) {
-                    faults.push(not_available(format!("operators[{i}].kind"), &format!("the buffer '{id}'"), "leave it out"));
-                }
-            }
+            OperatorKind::Buffer(buffer) => check_buffer(&path, buffer, faults),
             OperatorKind::Join(_) => {
                 let hint = "window and union work today; run the two sides as jobs of their own until joins are there";
                 faults.push(not_available(format!("operators[{i}].kind"), &format!("the join '{id}'"), hint));
