@@ -257,7 +257,8 @@ mod tests {
     use super::{Gauge, Loss, cpu_ticks, kilobytes};
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
-    use weir_kernel::metric::ChainMetrics;
+    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+    use weir_kernel::metric::{ChainMetrics, SplitMetrics};
     use weir_planner::id::{OperatorId, TaskId};
 
     fn metrics() -> Arc<ChainMetrics> {
@@ -289,6 +290,45 @@ mod tests {
         let message = "3 rows came too late and were dropped".to_owned();
         assert_eq!(gauge.losses(), [Loss { kind: "rows_late", operator: "win".to_owned(), count: 3, message }]);
         assert_eq!(gauge.losses(), []);
+    }
+
+    /// KER-7, C42: a row that could not be computed is told with an example; what is routed is not lost.
+    #[test]
+    fn failed_rows_are_told_and_routed_ones_are_not() {
+        let task = |name: &str| TaskId { operator: OperatorId::new(name).unwrap(), subtask: 0 };
+        let with = |errors: bool, late: bool| {
+            let mut metrics = ChainMetrics::new(vec![task("src"), task("map")]);
+            for task in &mut metrics.tasks {
+                (task.routes_error, task.routes_late) = (errors, late);
+            }
+            metrics.splits.write().push(SplitMetrics {
+                name: "s".to_owned(),
+                rows_in: AtomicU64::new(9),
+                rows_invalid: AtomicU64::new(1),
+                rows_error: AtomicU64::new(2),
+                bad: parking_lot::Mutex::new(Some("s at row 1: no".to_owned())),
+                rows_late: AtomicU64::new(3),
+                watermark_ms: AtomicI64::new(0),
+                last_event_ms: AtomicI64::new(0),
+                idle: AtomicBool::new(false),
+                lag: AtomicU64::new(0),
+                position: AtomicI64::new(0),
+            });
+            metrics.tasks[1].rows_error.store(4, Relaxed);
+            *metrics.tasks[1].bad.lock() = Some("operator 'map': 1 / v cannot be computed".to_owned());
+            let told = Gauge::of(vec![Arc::new(metrics)]).losses();
+            told.into_iter().map(|loss| (loss.kind, loss.operator, loss.count, loss.message)).collect::<Vec<_>>()
+        };
+        let loss = |kind, operator: &str, count, message: &str| (kind, operator.to_owned(), count, message.to_owned());
+        let skipped = loss("rows_skipped", "src", 2, "2 records could not be decoded and were skipped, such as s at row 1: no");
+        let invalid = loss("rows_invalid", "src", 1, "1 rows have no event time and were dropped");
+        let late = loss("rows_late", "src", 3, "3 rows came too late and were dropped");
+        let message = "4 rows could not be computed and were skipped, such as operator 'map': 1 / v cannot be computed";
+        let failed = loss("rows_failed", "map", 4, message);
+        assert_eq!(with(false, false), [skipped.clone(), invalid.clone(), late.clone(), failed.clone()]);
+        assert_eq!(with(true, false), [invalid, late]);
+        assert_eq!(with(false, true), [skipped, failed]);
+        assert_eq!(with(true, true), []);
     }
 
     #[test]

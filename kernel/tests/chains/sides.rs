@@ -392,3 +392,80 @@ fn filters_fail_by_row() {
         assert_eq!(some.counted(|task| &task.rows_error), 43);
     }
 }
+
+/// PLAN-5, EV-4, EV-5, E5: late rows of a window and rows without a time share a route, in the columns
+/// that the window takes; restarts lose and double none of them.
+#[test]
+fn windows_route_what_they_find_late() {
+    for seed in 0..12 {
+        let mut rng = Rng(40 + seed);
+        let count = 300 + rng.below(1_200);
+        let mut rows = random_rows(&mut rng, count);
+        rows.iter_mut().for_each(|row| row.time_ms = row.time_ms.filter(|time| *time < FUTURE_MS));
+        let shape = Shape { windows: 1 + rng.below(3) as u32, size_ms: 30, ..shape(1 + rng.below(3) as u32) };
+        let widened = map("wide", None, Some(binary(BinaryOp::Plus, col("v"), number(1))), ErrorPolicy::Fail);
+        let mut window = crate::plans::window(&shape);
+        let Work::Window(work) = &mut window.work else { panic!("a window") };
+        work.late = LatePolicy::Route;
+        let late = late_rows(&widened.output);
+        let out = sink(&window.output);
+        let mut source = routing_source(&shape);
+        let Work::Source(work) = &mut source.work else { panic!("a source") };
+        work.on_error = ErrorPolicy::Fail;
+        let chains = vec![(shape.sources, vec![source, widened]), (shape.windows, vec![window, out]), (1, vec![sink_named("late", &late)])];
+        let mut plan = plan(chains, vec![(0, 1, Routing::Partitioned(vec!["k".to_owned()]))], &shape);
+        plan.edges.push(aside(0, 2, Routing::RoundRobin, Port::Late(crate::plans::id("in"))));
+        plan.edges.push(aside(1, 2, Routing::RoundRobin, Port::Late(crate::plans::id("win"))));
+        let feed = Feed::of(&rows, true);
+        let pace = Pace { batch_max: 1 + rng.below(60), sink_slow: 1 + rng.below(2) };
+        let mut world = world(&plan, &feed, rng.next(), pace).unwrap();
+        let mut cut = Cut::default();
+        for _ in 0..4 {
+            world.steps(rng.below(200)).unwrap();
+            if !rng.one_in(3) {
+                cut = world.epoch().unwrap();
+            }
+            world.barrier();
+            world.steps(rng.below(60)).unwrap();
+            let outs = world.outs.clone();
+            drop(world);
+            world = World::new(&plan, &feed, rng.next(), pace, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
+        }
+        world.settle().unwrap();
+        assert!(world.ended());
+        let windows: BTreeMap<u32, Out> = world.outs.iter().filter(|(sink, _)| **sink < 100).map(|(i, out)| (*i, out.clone())).collect();
+        let tumbled = weir_oracle::tumble_late(&rows, shape.size_ms, 0, BOUND_MS, LATENESS_MS);
+        assert_eq!(crate::world::collect(&windows), tumbled.windows, "seed {seed}");
+        // Late by the rule, or without a time: (reason, by how much, t, q) by id.
+        let mut expected = BTreeMap::new();
+        let mut max: BTreeMap<u32, i64> = BTreeMap::new();
+        for row in &rows {
+            let id = row.value.unwrap();
+            let Some(time) = row.time_ms else {
+                expected.insert(id, ("null_timestamp".to_owned(), None, None, None));
+                continue;
+            };
+            let max = max.entry(row.split).or_insert(i64::MIN);
+            *max = (*max).max(time);
+            let by_ms = *max - BOUND_MS - (time.div_euclid(30) * 30 + 30 + LATENESS_MS);
+            if by_ms >= 0 {
+                expected.insert(id, ("late".to_owned(), Some(by_ms), Some(time), Some(id + 1)));
+            }
+        }
+        let mut found = BTreeMap::new();
+        for batch in world.outs[&100].0.lock().iter() {
+            let int = |name: &str, row: usize| {
+                let column = batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().clone();
+                column.is_valid(row).then(|| column.value(row))
+            };
+            for row in 0..batch.num_rows() {
+                let reason = batch.column_by_name("__reason").unwrap().as_string::<i32>().value(row).to_owned();
+                let before = found.insert(int("v", row).unwrap(), (reason, int("__late_by_ms", row), int("t", row), int("q", row)));
+                assert!(before.is_none(), "row {:?} came twice", int("v", row));
+            }
+        }
+        assert_eq!(found, expected, "seed {seed}");
+        let counted: i64 = tumbled.windows.values().map(|agg| agg.count).sum();
+        assert_eq!(counted as usize + found.len(), rows.len(), "E5");
+    }
+}
