@@ -293,8 +293,12 @@ impl Chain {
                         return Ok(Some(Envelope::Data(owed)));
                     }
                     let given = read(&mut self.head, &self.metrics, self.clock.as_ref(), &mut self.sides, may_read, changed)?;
-                    if let (Some(lane), Some(Envelope::Data(_))) = (&mut self.lane, &given) {
+                    if let (Some(lane), Some(Envelope::Data(data))) = (&mut self.lane, &given) {
                         lane.owe();
+                        if data.is_empty() {
+                            // Nothing comes of nothing: operators only see rows.
+                            continue;
+                        }
                     }
                     given
                 }
