@@ -191,3 +191,115 @@ fn odd_requests_do_not_hurt() {
     weir.must_run();
     assert_eq!(rest.get("/healthz").status, 200);
 }
+
+/// JOB-1, J1: a version never changes; what was submitted can be read back, and means the same when it is submitted again.
+#[test]
+fn a_version_is_kept_as_it_was_submitted() {
+    let data = temporary();
+    let weir = Weir::up(data.path());
+    let rest = Rest::new(weir.http());
+    let mut job = document("kept");
+    job["version"] = json!(2);
+    rest.post("/api/v1/jobs", &job).expect(201);
+    rest.post("/api/v1/jobs", &job).expect(200);
+    let shown = rest.get("/api/v1/jobs/kept").expect(200)["spec"].clone();
+    assert_eq!((&shown["version"], &shown["operators"][1]["config"]["keys"]), (&json!(2), &json!(["k"])), "{shown}");
+    rest.post("/api/v1/jobs", &shown).expect(200);
+    let versions = rest.get("/api/v1/jobs/kept/versions").expect(200);
+    assert_eq!(versions["items"].as_array().map(Vec::len), Some(1), "{versions}");
+    let version = rest.get("/api/v1/jobs/kept/versions/2").expect(200);
+    assert_eq!((&version, &version["spec"], &version["version"]), (&versions["items"][0], &shown, &json!(2)));
+    assert!(version["created_at"].is_string() && version["sql"].is_null(), "{version}");
+    for missing in ["1", "3", "x"] {
+        let answer = rest.get(&format!("/api/v1/jobs/kept/versions/{missing}")).expect(404);
+        assert!(answer["hint"].as_str().unwrap().contains('2'), "{answer}");
+    }
+    let generation = rest.get("/api/v1/jobs/kept").expect(200)["generation"].clone();
+
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut other = job.clone();
+        change(&mut other);
+        rest.post("/api/v1/jobs", &other).expect(409)["message"].as_str().unwrap().to_owned()
+    };
+    let other = refused(&|job| job["operators"][1]["config"]["aggregates"][0]["expr"] = json!("max(ts)"));
+    assert!(other.contains("version 2") && other.contains("operators[window-1].config.aggregates[n].expr"), "{other}");
+    let wider = refused(&|job| job["parallelism"] = json!(2));
+    assert!(wider.contains("(parallelism)") && wider.contains("drop job 'kept'"), "{wider}");
+    let newer = refused(&|job| job["version"] = json!(3));
+    assert!(newer.contains("upgrade to version 3 is not available yet") && newer.contains("drop job 'kept'"), "{newer}");
+    let older = refused(&|job| job["version"] = json!(1));
+    assert!(older.contains("version 1 is older"), "{older}");
+    assert_eq!(rest.get("/api/v1/jobs/kept").expect(200)["generation"], generation, "a refusal changes nothing");
+    assert_eq!(weir.sql().rows("SELECT job, version FROM weir.job_versions"), [["kept", "2"]]);
+}
+
+/// CKP-8: under a hub other tasks mean another job: it begins with its inputs, and never on what the first one left.
+#[test]
+fn a_job_made_anew_begins_empty() {
+    let data = temporary();
+    let weir = Weir::up(data.path());
+    let rest = Rest::new(weir.http());
+    for parallelism in [1, 2, 1] {
+        let mut job = document("again");
+        job["parallelism"] = json!(parallelism);
+        rest.post("/api/v1/jobs?desired_state=running", &job).expect(201);
+        until("it is finished", PATIENCE, || (state(&rest, "again") == "finished").then_some(()));
+        assert_eq!(weir.sql().rows("SELECT k, n FROM again ORDER BY k"), [["1", "2"], ["2", "1"]]);
+        assert_eq!(rest.send(Method::DELETE, "/api/v1/jobs/again", None).status, 204);
+    }
+}
+
+/// JOB-9: REST and the command line show the same plan, in every format.
+#[test]
+fn plans_are_those_of_the_command_line() {
+    let (data, files) = (temporary(), temporary());
+    let weir = Weir::up(data.path());
+    let rest = Rest::new(weir.http());
+    let mut job = document("planned");
+    job["parallelism"] = json!(3);
+    rest.post("/api/v1/jobs", &job).expect(201);
+    let file = support::process::write(files.path(), "job.yaml", &job.to_string());
+    for format in ["text", "json", "dot"] {
+        let told = support::process::weir(&["explain", file.to_str().unwrap(), "--format", format]);
+        assert_eq!(told.code, 0, "{}", told.err);
+        let shown = rest.get(&format!("/api/v1/jobs/planned/plan?format={format}")).expect(200);
+        match shown {
+            Value::String(text) => assert_eq!(text, told.out, "{format}"),
+            json => assert_eq!(json, serde_json::from_str::<Value>(&told.out).unwrap(), "{format}"),
+        }
+    }
+}
+
+/// JOB-8: several jobs and streams are checked at once, each by itself, and as their start would build them.
+#[test]
+fn a_whole_document_is_validated() {
+    let data = temporary();
+    let weir = Weir::up(data.path());
+    let rest = Rest::new(weir.http());
+    let stream = "streams:
+  - id: lines
+    input: {type: generate, context: '{\"a\": 1}', interval: 1s, batch_size: 1, count: 3}
+    pipeline: {processors: [{type: json_to_arrow}]}
+    output: {type: drop}
+";
+    let yaml = format!("jobs:\n  - {}\n  - {}\n{stream}", document("one"), document("two"));
+    let answer = rest.post_yaml("/api/v1/jobs/validate", &yaml).expect(200);
+    let ids: Vec<&Value> = answer["jobs"].as_array().unwrap().iter().map(|job| &job["id"]).collect();
+    assert_eq!(ids, [&json!("one"), &json!("two"), &json!("lines")], "{answer}");
+    for job in answer["jobs"].as_array().unwrap() {
+        assert!(job["plan"]["chains"].is_array() && job["notices"].is_array() && !job["tasks"].as_array().unwrap().is_empty(), "{job}");
+    }
+    assert_eq!(answer["agents"][0]["id"], "embedded", "{answer}");
+
+    let (mut one, mut two) = (document("one"), document("two"));
+    one["operators"][1]["config"]["keys"] = json!(["nope"]);
+    // What only building shows: the context of a generator is no JSON.
+    two["sources"][0]["input_type"] = json!("generate");
+    two["sources"][0]["config"] = json!({"context": "{\"k\": "});
+    two["sources"][0]["codec"] = json!({"type": "json"});
+    let answer = rest.post_yaml("/api/v1/jobs/validate", &format!("jobs:\n  - {one}\n  - {two}\n")).expect(422);
+    let errors = answer["errors"].as_array().unwrap();
+    let at = |path: &str| errors.iter().find(|error| error["path"].as_str().unwrap().starts_with(path)).unwrap_or_else(|| panic!("{path}: {answer}"));
+    assert_eq!((&at("jobs[0].operators[1]")["line"], &at("jobs[1].sources[0]")["line"]), (&json!(2), &json!(3)), "{answer}");
+    assert!(rest.get("/api/v1/jobs").expect(200)["items"].as_array().unwrap().is_empty());
+}
