@@ -160,7 +160,7 @@ pub fn explain(what: &str, format: PlanFormat) -> anyhow::Result<ExitCode> {
 
 /// `weir components`: what can stand in a document, each with its options.
 pub fn components() -> anyhow::Result<()> {
-    for card in weir_agent::connector::cards().into_iter().chain(weir_agent::format::cards()) {
+    for card in weir_agent::connector::cards().into_iter().chain(weir_agent::format::cards()).chain(weir_frontend::streams::cards()) {
         println!("{} ({})", card.name, card.role);
         for (option, ty, default) in &card.options {
             let default = if default.is_empty() { "required".to_owned() } else { format!("default {default}") };
@@ -194,7 +194,9 @@ async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<Loaded>, weir_front
         match engine.rehearse(&statement).await? {
             Rehearsed::Made => {}
             Rehearsed::Pending { source } => {
-                eprintln!("notice: source '{source}' declares no columns: CREATE SOURCE takes them from its first rows, which this does not look at");
+                eprintln!(
+                    "notice: source '{source}' declares no columns: CREATE SOURCE takes them from its first rows, which this does not look at"
+                );
             }
             Rehearsed::Planned(spec, plan) => jobs.push(Loaded { spec: *spec, plan: Some(*plan), places: BTreeMap::new() }),
             Rehearsed::Unchecked { job, sources } => {

@@ -299,7 +299,9 @@ fn a_whole_document_is_validated() {
     two["sources"][0]["codec"] = json!({"type": "json"});
     let answer = rest.post_yaml("/api/v1/jobs/validate", &format!("jobs:\n  - {one}\n  - {two}\n")).expect(422);
     let errors = answer["errors"].as_array().unwrap();
-    let at = |path: &str| errors.iter().find(|error| error["path"].as_str().unwrap().starts_with(path)).unwrap_or_else(|| panic!("{path}: {answer}"));
+    let at = |path: &str| {
+        errors.iter().find(|error| error["path"].as_str().unwrap().starts_with(path)).unwrap_or_else(|| panic!("{path}: {answer}"))
+    };
     assert_eq!((&at("jobs[0].operators[1]")["line"], &at("jobs[1].sources[0]")["line"]), (&json!(2), &json!(3)), "{answer}");
     assert!(rest.get("/api/v1/jobs").expect(200)["items"].as_array().unwrap().is_empty());
 }

@@ -194,7 +194,11 @@ fn a_version_never_changes_its_content() {
     ended(&go(&[wider], &[]), 2, &["added tasks", "window-1-1", "sink-1-1", "start fresh", "rescale: true", "not available yet"]);
     let asked = ("version: 2\n", "version: 2\n    parallelism: 2\n    rescale: true\n");
     ended(&go(&[asked], &[]), 2, &["added tasks", "window-1-1", "not available yet"]);
-    ended(&go(&[("version: 2\n", "version: 3\n"), ("window-1", "window-2")], &[]), 2, &["added tasks window-2-0", "removed tasks window-1-0"]);
+    ended(
+        &go(&[("version: 2\n", "version: 3\n"), ("window-1", "window-2")], &[]),
+        2,
+        &["added tasks window-2-0", "removed tasks window-1-0"],
+    );
     // None of the refused runs has changed what counts.
     ended(&go(&[], &[]), 0, &[]);
     // A raised version may have other content with the same tasks, and there is no way back but a fresh start.
@@ -210,7 +214,8 @@ fn a_job_without_state_may_change_its_parallelism() {
     const ROWS: u64 = 3_000;
     let dir = temporary();
     let (output, data) = (dir.path().join("numbers"), dir.path().join("data"));
-    let with = |tasks: u32| write(dir.path(), "job.yaml", &jobs(&[numbering("numbers", ROWS, &output, "", &format!(", parallelism: {tasks}"))]));
+    let with =
+        |tasks: u32| write(dir.path(), "job.yaml", &jobs(&[numbering("numbers", ROWS, &output, "", &format!(", parallelism: {tasks}"))]));
     let mut before = 0;
     for tasks in [2, 1, 3] {
         let mut running = started(&with(tasks), &data, &[]);
@@ -276,7 +281,10 @@ fn only_what_may_pass_is_tried_again() {
     let port = support::broker::free_port();
     let away = numbering("away", 1, &dir.path().join("out"), "    restart: {backoff_ms: 10, max_backoff_ms: 20}\n", "")
         .replace("output_type: file", "output_type: kafka")
-        .replace(&format!("config: {{path: '{}'}}", dir.path().join("out").display()), &format!("config: {{brokers: ['127.0.0.1:{port}'], topic: t}}"));
+        .replace(
+            &format!("config: {{path: '{}'}}", dir.path().join("out").display()),
+            &format!("config: {{brokers: ['127.0.0.1:{port}'], topic: t}}"),
+        );
     let file = write(dir.path(), "away.yaml", &jobs(&[away]));
     ended(&run(&file, &data, &[]), 1, &["job away failed"]);
     let mut running = started(&file, &data, &["--retry"]);
@@ -356,8 +364,40 @@ fn several_jobs_are_explained_and_checked_together() {
 fn components_are_listed_with_their_options() {
     let listed = weir(&["components"]);
     assert_eq!(listed.code, 0);
-    for line in ["generate (source)", "kafka (sink)", "file (source)", "json (format)", "csv (format)"] {
+    for line in [
+        "generate (source)", "kafka (sink)", "file (source)", "json (format)", "csv (format)", "sql (processor)", "session_window (buffer)",
+    ] {
         assert!(listed.out.lines().any(|found| found == line), "{line}: {}", listed.out);
     }
     assert!(listed.out.contains("delimiter"), "{}", listed.out);
+}
+
+/// STR-1, STR-6: streams run like jobs: two of them to their ends, once.
+#[test]
+fn two_streams_run_to_their_ends() {
+    let dir = temporary();
+    let data = dir.path().join("data");
+    let stream = |id: &str, rows: u64| {
+        format!(
+            "  - id: {id}
+    input: {{type: generate, context: '{{\"n\": \"{{{{counter}}}}\"}}', interval: 1ms, batch_size: 5, count: {rows}}}
+    pipeline:
+      thread_num: 2
+      processors:
+        - {{type: json_to_arrow}}
+        - {{type: sql, query: 'SELECT CAST(n AS BIGINT) AS n FROM flow'}}
+        - {{type: arrow_to_json}}
+    output: {{type: file, path: '{}'}}
+",
+            dir.path().join(id).display()
+        )
+    };
+    let file = write(dir.path(), "streams.yaml", &format!("streams:\n{}{}", stream("one", 300), stream("two", 500)));
+    ended(&run(&file, &data, &[]), 0, &[]);
+    ended(&run(&file, &data, &[]), 0, &[]);
+    for (id, rows) in [("one", 300), ("two", 500)] {
+        let found = numbers(&dir.path().join(id));
+        assert_whole(&found);
+        assert_eq!(found.len(), rows, "{id}");
+    }
 }

@@ -1,11 +1,13 @@
 //! `streams:` entries: one input, perhaps a buffer, processors in a row, one output. An entry is read
 //! into a closed [`StreamSpec`] and compiled to a JobSpec, so that a stream runs as any job does (STR-1).
 
+mod card;
 mod compile;
 mod path;
 mod read;
 mod shape;
 
+pub use card::cards;
 pub(crate) use path::Paths;
 
 use crate::options::node::Node;
