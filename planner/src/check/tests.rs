@@ -480,3 +480,55 @@ fn an_unbound_projection() {
     assert_eq!(faults.len(), 1);
     assert_eq!((faults[0].code.as_str(), faults[0].path.as_str()), ("unbound", "operators[1].config.project[2]"));
 }
+
+/// The rules on http and on references, in the place of the sample's source and sink.
+#[test]
+fn http_and_references() {
+    let source = |config: Value, expected: &[(&str, &str)]| {
+        let mut config = config;
+        config["type"] = json!("http");
+        gives(&[("/sources/0/input_type", json!("http")), ("/sources/0/config", config)], expected);
+    };
+    source(json!({"address": "127.0.0.1:0"}), &[]);
+    source(json!({"address": "[::1]:8080", "path": "/a/b", "token": "t", "acknowledge": "received"}), &[]);
+    source(json!({"address": "${env:ADDRESS}", "path": "${env:PATH}", "token": "${file:/run/t}"}), &[]);
+    for address in ["localhost", "::1:80", "h:65536", ":80", "h:", "a b:1"] {
+        source(json!({"address": address}), &[("bad_address", "sources[0].config.address")]);
+    }
+    for path in ["", "a", "/a b", "/a?b"] {
+        source(json!({"address": "h:1", "path": path}), &[("bad_path", "sources[0].config.path")]);
+    }
+    source(json!({"address": "h:1", "token": ""}), &[("bad_token", "sources[0].config.token")]);
+    source(json!({"address": "h:1", "token": "a b"}), &[("bad_token", "sources[0].config.token")]);
+    source(json!({"address": "h:1", "token": "***"}), &[("masked_secret", "sources[0].config.token")]);
+    source(json!({"address": "h:1", "token": "${env:}"}), &[("bad_reference", "sources[0].config.token")]);
+    source(json!({"address": "h:1", "max_body_bytes": 0}), &[("out_of_range", "sources[0].config.max_body_bytes")]);
+    gives(
+        &[
+            ("/sources/0/input_type", json!("http")),
+            ("/sources/0/config", json!({"type": "http", "address": "h:1"})),
+            ("/operators/0/parallelism", json!(3)),
+        ],
+        &[("http_parallelism", "operators[0].parallelism")],
+    );
+    let sink = |config: Value, expected: &[(&str, &str)]| {
+        let mut config = config;
+        config["type"] = json!("http");
+        gives(&[("/sinks/0/output_type", json!("http")), ("/sinks/0/config", config)], expected);
+    };
+    sink(json!({"url": "http://u:p@h:1/x?a=b", "headers": {"x-a": "b c"}, "method": "put"}), &[]);
+    sink(json!({"url": "${env:SCHEME}://h", "headers": {"x-a": "${env:A}"}}), &[]);
+    for url in ["h:1/x", "ftp://h", "https://h/x", "http://", "http:///x", "http://h/a b", ""] {
+        sink(json!({"url": url}), &[("bad_url", "sinks[0].config.url")]);
+    }
+    sink(json!({"url": "http://***@h/x"}), &[("masked_secret", "sinks[0].config.url")]);
+    sink(json!({"url": "http://h/${x"}), &[("bad_reference", "sinks[0].config.url")]);
+    for (name, value) in [("a b", "x"), ("", "x"), ("Content-Type", "x"), ("x-a", "a\nb"), ("x-a", "é")] {
+        sink(json!({"url": "http://h", "headers": {name: value}}), &[("bad_header", &format!("sinks[0].config.headers.{name}"))]);
+    }
+    for field in ["batch_rows", "timeout_ms", "tries"] {
+        sink(json!({"url": "http://h", field: 0}), &[("out_of_range", &format!("sinks[0].config.{field}"))]);
+    }
+    gives(&[("/sources/0/config/properties", json!({"sasl.password": "a${env"}))], &[("bad_reference", "sources[0].config.properties.sasl.password")]);
+    gives(&[("/sources/0/config/brokers", json!(["${env:BROKERS}"])), ("/sources/0/config/topics", json!(["t-${env:TOPIC}"]))], &[]);
+}

@@ -38,7 +38,7 @@ pub struct HttpSink {
     sent: usize,
     /// Rows that the open flush waits for.
     flushing: Option<u64>,
-    ended: flume::Receiver<()>,
+    pub(super) ended: flume::Receiver<()>,
 }
 
 impl HttpSink {
