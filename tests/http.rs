@@ -39,7 +39,9 @@ fn client() -> Client {
 }
 
 fn counting(sql: &Sql, job: &str, with: &str) {
-    sql.run(&format!("CREATE SOURCE {job}_in (n BIGINT) WITH (connector = 'http', address = '127.0.0.1:0', path = '/in'{with})"));
+    sql.run(&format!(
+        "CREATE SOURCE {job}_in (n BIGINT) WITH (connector = 'http', address = '127.0.0.1:0', path = '/in', format = 'json'{with})"
+    ));
     sql.run(&format!(
         "CREATE JOB {job} WITH (checkpoint.epoch = '200ms', checkpoint.interval = '1s', parallelism = 2) AS SELECT n FROM {job}_in"
     ));
@@ -89,7 +91,7 @@ fn what_was_answered_is_in_the_result() {
             })
         }
     });
-    sql.run("STOP JOB numbers");
+    sql.run("ALTER JOB numbers STOP");
     let answered = stopped.join().unwrap();
     sql.run("WAIT FOR JOB numbers UNTIL STOPPED TIMEOUT '30s'");
     let inside = counts(&sql, "numbers").contains_key(&5);
@@ -165,7 +167,7 @@ fn rows_go_from_job_to_job() {
     let sql = weir.sql();
     counting(&sql, "numbers", ", on_error = 'skip'");
     let at = address(&mut weir, "numbers");
-    sql.run("CREATE SOURCE g (n TEXT) WITH (connector = 'generate', context = '{\"n\": \"{{counter}}\"}', batch_size = 100, rows = 5000)");
+    sql.run("CREATE SOURCE g (n TEXT) WITH (connector = 'generate', context = '{\"n\": \"{{counter}}\"}', batch_size = 100, rows = 5000, format = 'json')");
     sql.run(&format!("CREATE SINK hop WITH (connector = 'http', url = 'http://{at}/in', batch_rows = 300)"));
     sql.run("CREATE JOB giver INTO hop AS SELECT CAST(n AS BIGINT) AS n FROM g");
     sql.run("WAIT FOR JOB giver UNTIL FINISHED TIMEOUT '60s'");
@@ -174,9 +176,11 @@ fn rows_go_from_job_to_job() {
     assert_eq!(found.len(), 5000);
     // A sink whose rows are refused for good ends its job, and says which.
     sql.run(&format!("CREATE SINK wrong WITH (connector = 'http', url = 'http://user:hush@{at}/elsewhere?key=hush')"));
-    sql.run("CREATE JOB refused INTO wrong AS SELECT n FROM g");
-    sql.run("WAIT FOR JOB refused UNTIL FAILED TIMEOUT '30s'");
-    let said = sql.rows("SELECT last_error FROM weir.jobs WHERE id = 'refused'")[0][0].clone();
+    sql.run("CREATE JOB refused INTO wrong AS SELECT CAST(n AS BIGINT) AS n FROM g");
+    let said = until("the job has failed", PATIENCE, || {
+        let row = sql.rows("SELECT state, last_error FROM weir.jobs WHERE id = 'refused'").remove(0);
+        (row[0] == "failed").then(|| row[1].clone())
+    });
     assert!(said.contains("rows 1 to ") && said.contains(&format!("were refused by http://{at}/elsewhere: 404")), "{said}");
     assert!(!said.contains("hush"), "{said}");
 }

@@ -172,7 +172,7 @@ fn no_door_tells_a_secret() {
             _ => format!("${{file:{}}}", file.display()),
         };
         let statements = [
-            format!("CREATE SOURCE h (n BIGINT) WITH (connector = 'http', address = '127.0.0.1:0', token = '{secret}')"),
+            format!("CREATE SOURCE h (n BIGINT) WITH (connector = 'http', format = 'json', address = '127.0.0.1:0', token = '{secret}')"),
             format!(
                 "CREATE SINK s WITH (connector = 'http', url = 'http://u:{secret}@127.0.0.1:9/x?token={secret}', 'headers.x-any' = '{secret}', headers.authorization = 'Bearer {secret}')"
             ),
@@ -182,7 +182,7 @@ fn no_door_tells_a_secret() {
             "CREATE JOB j INTO s AS SELECT n FROM h".to_owned(),
             // Faults beside secrets, in their own words and in psql's.
             format!("CREATE SOURCE h2 (n BIGINT) WITH (connector = 'http', adress = 'x', token = '{secret}')"),
-            format!("CREATE SOURCE h2 (n BIGINT) WITH (connector = 'http', address = '127.0.0.1', token = '{secret}')"),
+            format!("CREATE SOURCE h2 (n BIGINT) WITH (connector = 'http', format = 'json', address = '127.0.0.1', token = '{secret}')"),
             format!("CREATE SINK s2 WITH (connector = 'http', url = 'ftp://u:{secret}@h/')"),
             format!("CREATE SINK s2 WITH (connector = 'http', url = 'http://h/', headers.te = '{secret}')"),
             format!("CREATE SINK s2 WITH (connector = 'http', url = 'http://h/', headers.a = '{secret}$' || '{{', method = 'get')"),
@@ -217,7 +217,7 @@ fn no_door_tells_a_secret() {
         assert_eq!(answer(1), "[]", "the sink was made");
         assert_eq!(answer(3), "[]", "the job was made");
         assert!(answer(11).contains(if kind == "literal" { "'***'" } else { &secret }), "{}", answer(11));
-        let posted = rest.post_yaml("/api/v1/jobs", &text);
+        let posted = rest.post_yaml("/api/v1/jobs?desired_state=running", &text);
         assert!(matches!(posted.status, 200 | 201), "{posted:?}");
         told.push((format!("{kind}: POST job"), posted.body.to_string()));
         for job in ["j", "tells"] {

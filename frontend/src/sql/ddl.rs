@@ -368,23 +368,26 @@ impl<'a> Given<'a> {
         decoded.map(Some)
     }
 
-    /// The connector's own options; client settings (`sasl.…`, `ssl.…`, `properties.…`) go together.
+    /// The connector's own options; client settings (`sasl.…`, `ssl.…`, `properties.…`) go together, and so do `headers.…`.
     fn connector(&self, connector: &str) -> Fields<String, Json> {
         let mut fields = Fields::new();
-        let mut properties = Fields::new();
+        let (mut properties, mut headers) = (Fields::new(), Fields::new());
         for option in &self.own {
             let value = Json::from(option.value.as_str());
             let setting = option.key.strip_prefix("properties.").or_else(|| {
                 let known = ["sasl.", "ssl.", "security.protocol"].iter().any(|prefix| option.key.starts_with(prefix));
                 known.then_some(option.key.as_str())
             });
-            match setting {
-                Some(setting) if connector == "kafka" => properties.insert(setting.to_owned(), value),
+            match (setting, option.key.strip_prefix("headers.")) {
+                (Some(setting), _) if connector == "kafka" => properties.insert(setting.to_owned(), value),
+                (_, Some(header)) if connector == "http" => headers.insert(header.to_owned(), value),
                 _ => fields.insert(option.key.clone(), value),
             };
         }
-        if !properties.is_empty() {
-            fields.insert("properties".to_owned(), Json::Object(properties));
+        for (name, together) in [("properties", properties), ("headers", headers)] {
+            if !together.is_empty() {
+                fields.insert(name.to_owned(), Json::Object(together));
+            }
         }
         fields
     }

@@ -3,7 +3,7 @@
 use super::out_of_range;
 use crate::connector::{HttpSink, HttpSource, SinkOptions, SourceOptions};
 use crate::error::Fault;
-use crate::secret::{refers, url_place};
+use crate::secret::{refers, shown, url_place};
 use crate::spec::{JobSpec, Source};
 
 /// Longest body that an http source may take.
@@ -75,7 +75,7 @@ fn source(spec: &JobSpec, source: &Source, http: &HttpSource, path: &str, faults
 pub(super) fn notice(source: &Source, http: &HttpSource) -> Option<String> {
     let host = http.address.rsplit_once(':').map_or(http.address.as_str(), |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let local = host == "localhost" || host.parse::<core::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     (http.token.is_none() && !local && !refers(&http.address))
         .then(|| format!("source '{}' takes records from other machines without a token", source.operator_id))
 }
@@ -83,9 +83,7 @@ pub(super) fn notice(source: &Source, http: &HttpSource) -> Option<String> {
 /// Rules on a sink.
 fn sink(id: &str, http: &HttpSink, path: &str, faults: &mut Vec<Fault>) {
     let who = format!("sink '{id}'");
-    if !refers(&http.url) {
-        url(&who, &http.url, path, faults);
-    }
+    url(&who, &http.url, path, faults);
     for (name, value) in &http.headers {
         let path = format!("{path}.headers.{name}");
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -111,15 +109,21 @@ fn sink(id: &str, http: &HttpSink, path: &str, faults: &mut Vec<Fault>) {
 }
 
 fn url(who: &str, url: &str, path: &str, faults: &mut Vec<Fault>) {
+    let open = refers(url);
+    // Of a URL with references only the scheme is looked at, where it is written out.
+    if open && url.find("${").is_some_and(|at| !url.get(..at).unwrap_or_default().contains("://")) {
+        return;
+    }
     let place = url_place(url);
+    let shown = shown("url", url);
     let mut refuse = |what: &str, hint: &str| {
-        let message = format!("the url '{}' of {who} {what}", place.escape_debug());
+        let message = format!("the url '{}' of {who} {what}", shown.escape_debug());
         faults.push(Fault::new("bad_url", format!("{path}.url"), message).with_hint(hint));
     };
     if let Some(rest) = place.strip_prefix("http://") {
-        if rest.is_empty() || rest.starts_with(['/', ':']) {
+        if !open && (rest.is_empty() || rest.starts_with(['/', ':'])) {
             refuse("has no host", "such as http://localhost:8080/rows");
-        } else if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        } else if !open && url.contains(|c: char| c.is_whitespace() || c.is_control()) {
             refuse("has spaces in it", "write a space as %20");
         }
     } else if place.starts_with("https://") {
@@ -134,7 +138,7 @@ fn is_host_port(address: &str) -> bool {
     let Some((host, port)) = address.rsplit_once(':') else { return false };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host_fits = match bare {
-        Some(inside) => inside.parse::<std::net::Ipv6Addr>().is_ok(),
+        Some(inside) => inside.parse::<core::net::Ipv6Addr>().is_ok(),
         None => !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == ':' || c == '/'),
     };
     host_fits && !port.is_empty() && port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok()

@@ -487,7 +487,8 @@ fn http_and_references() {
     let source = |config: Value, expected: &[(&str, &str)]| {
         let mut config = config;
         config["type"] = json!("http");
-        gives(&[("/sources/0/input_type", json!("http")), ("/sources/0/config", config)], expected);
+        let one = ("/operators/0/parallelism", json!(1));
+        gives(&[("/sources/0/input_type", json!("http")), ("/sources/0/config", config), one], expected);
     };
     source(json!({"address": "127.0.0.1:0"}), &[]);
     source(json!({"address": "[::1]:8080", "path": "/a/b", "token": "t", "acknowledge": "received"}), &[]);
