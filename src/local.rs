@@ -10,6 +10,8 @@ use crate::signal::Stop;
 use crate::stack::{DRAIN, DataDir, EMBEDDED_AGENT};
 use admit::{Ready, Refused};
 use anyhow::Context;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -81,15 +83,36 @@ struct Jobs {
 impl Jobs {
     /// Starts every job, or none when one may not start here, and follows them.
     async fn run(&mut self, loaded: &[Loaded], config: &RunConfig) -> anyhow::Result<ExitCode> {
-        let ready = match admit::all(&self.agent, loaded, config).await? {
-            Ok(ready) => ready,
-            Err(Refused::Invalid) => return Ok(ExitCode::from(INVALID)),
-            Err(Refused::Unbuildable) => return Ok(ExitCode::from(FAILED)),
-        };
-        for job in ready {
-            self.start(job, config.fresh).await?;
+        if !admit::versions(&self.agent, loaded, config).await? {
+            return Ok(ExitCode::from(INVALID));
         }
-        self.drive().await
+        let (known, open): (Vec<&Loaded>, Vec<&Loaded>) = loaded.iter().partition(|job| job.plan.is_some());
+        if let Some(code) = self.admitted(admit::all(&self.agent, &known, config).await?, config).await? {
+            return Ok(code);
+        }
+        // A job whose columns are still to be taken from rows holds up no other one, which may be where
+        // those rows come from.
+        let agent = self.agent.clone();
+        let one = |job| {
+            let agent = &agent;
+            async move { admit::all(agent, &[job], config).await }
+        };
+        let mut waiting: FuturesUnordered<_> = open.into_iter().map(one).collect();
+        self.drive(&mut waiting, config).await
+    }
+
+    /// Starts the jobs that may; the exit code when one may not.
+    async fn admitted(&mut self, outcome: Result<Vec<Ready>, Refused>, config: &RunConfig) -> anyhow::Result<Option<ExitCode>> {
+        match outcome {
+            Ok(ready) => {
+                for job in ready {
+                    self.start(job, config.fresh).await?;
+                }
+                Ok(None)
+            }
+            Err(Refused::Invalid) => Ok(Some(ExitCode::from(INVALID))),
+            Err(Refused::Unbuildable) => Ok(Some(ExitCode::from(FAILED))),
+        }
     }
 
     async fn start(&mut self, job: Ready, fresh: bool) -> anyhow::Result<()> {
@@ -114,8 +137,11 @@ impl Jobs {
         Restore::Local { store_id: self.agent.store_id().to_owned(), must_exist: false }
     }
 
-    /// Until all finished or one failed for good.
-    async fn drive(&mut self) -> anyhow::Result<ExitCode> {
+    /// Until all finished or one failed for good; `waiting` are jobs that start later.
+    async fn drive<W>(&mut self, waiting: &mut FuturesUnordered<W>, config: &RunConfig) -> anyhow::Result<ExitCode>
+    where
+        W: Future<Output = anyhow::Result<Result<Vec<Ready>, Refused>>>,
+    {
         let mut changed = self.agent.changed();
         loop {
             // Read before observing, so that a change in between is seen by the next turn.
@@ -129,7 +155,7 @@ impl Jobs {
                 return Ok(ExitCode::from(FAILED));
             }
             self.start_due()?;
-            if self.held.values().all(|held| held.finished) {
+            if waiting.is_empty() && self.held.values().all(|held| held.finished) {
                 return Ok(ExitCode::SUCCESS);
             }
             let due = self.held.values().filter_map(|held| held.due).min();
@@ -141,6 +167,11 @@ impl Jobs {
             };
             tokio::select! {
                 () = pause => {}
+                Some(outcome) = waiting.next() => {
+                    if let Some(code) = self.admitted(outcome?, config).await? {
+                        return Ok(code);
+                    }
+                }
                 change = changed.changed() => change.context("the agent is gone")?,
             }
         }

@@ -184,3 +184,38 @@ fn weir_run_keeps_the_columns_that_it_took() {
     assert_eq!(fresh.wait(Duration::from_secs(60)).code(), Some(1), "{}", fresh.log());
     assert!(fresh.err().contains("operators[1].config.project[1]"), "{}", fresh.err());
 }
+
+/// JOB-6: a job that waits for its first row holds up no other one of its file: the rows may come from there.
+#[test]
+fn a_waiting_job_does_not_hold_up_the_one_that_makes_its_rows() {
+    let dir = temporary();
+    let (between, data) = (dir.path().join("between"), dir.path().join("data"));
+    std::fs::create_dir(&between).unwrap();
+    // What the first job writes; until then a file without rows.
+    std::fs::write(between.join("part-0.ndjson"), "").unwrap();
+    let reads = document("reads", &between.join("*.ndjson"), "n * 2 AS twice").replace("output_type: result", "output_type: stdout");
+    let writes = format!(
+        "id: writes
+operators: [{{id: source, kind: source}}, {{id: sink, kind: sink}}]
+edges: [{{id: a, from: source, to: sink}}]
+sources:
+  - {{operator_id: source, input_type: memory, codec: json, config: {{messages: ['{{\"k\": \"a\", \"n\": 4}}']}}}}
+sinks:
+  - {{operator_id: sink, output_type: file, config: {{path: '{}'}}}}
+",
+        dir.path().join("made").display()
+    );
+    let entry = |job: &str| {
+        job.lines().enumerate().map(|(at, line)| format!("{}{line}\n", if at == 0 { "  - " } else { "    " })).collect::<String>()
+    };
+    let file = write(dir.path(), "jobs.yaml", &format!("jobs:\n{}{}", entry(&reads), entry(&writes)));
+    let mut running = run(&file, &data, &[]);
+    let made = dir.path().join("made/part-0.ndjson");
+    let rows = until("the other job has written", PATIENCE, || {
+        assert!(running.ended().is_none(), "{}", running.log());
+        std::fs::read_to_string(&made).ok().filter(|text| !text.is_empty())
+    });
+    std::fs::write(between.join("part-0.ndjson"), rows).unwrap();
+    assert_eq!(running.wait(PATIENCE).code(), Some(0), "{}", running.log());
+    assert_eq!(objects(&running.out()), [json!({"k": "a", "twice": 8})]);
+}

@@ -31,22 +31,28 @@ pub enum Refused {
     Unbuildable,
 }
 
-/// Looks at every job, takes the columns that are not declared, and tells every refusal.
+/// Looks at the version of every job, and tells every refusal; true when there is none.
+///
+/// Errors: the data directory cannot be read.
+pub async fn versions(agent: &Agent, loaded: &[Loaded], config: &RunConfig) -> anyhow::Result<bool> {
+    let mut refused = Vec::new();
+    for job in loaded.iter().filter(|_| !config.fresh) {
+        let kept = agent.kept_spec(&job.spec.id).await?;
+        refused.extend(kept.and_then(|kept| of_version(&kept.submitted, &job.spec)));
+    }
+    Ok(!told(&config.file.display().to_string(), &refused))
+}
+
+/// Takes the columns that jobs do not declare, looks at the state that lies here, and tells every
+/// refusal. Waits while there is no row to take columns from.
 ///
 /// Errors: the data directory cannot be read; columns cannot be had.
-pub async fn all(agent: &Agent, loaded: &[Loaded], config: &RunConfig) -> anyhow::Result<Result<Vec<Ready>, Refused>> {
+/// Cancel: safe, nothing is kept.
+pub async fn all(agent: &Agent, loaded: &[&Loaded], config: &RunConfig) -> anyhow::Result<Result<Vec<Ready>, Refused>> {
     let name = config.file.display().to_string();
-    let mut kept = Vec::with_capacity(loaded.len());
-    for job in loaded {
-        kept.push(if config.fresh { None } else { agent.kept_spec(&job.spec.id).await? });
-    }
-    let of_versions: Vec<String> =
-        loaded.iter().zip(&kept).filter_map(|(job, kept)| of_version(&kept.as_ref()?.submitted, &job.spec)).collect();
-    if told(&name, &of_versions) {
-        return Ok(Err(Refused::Invalid));
-    }
     let mut ready = Vec::with_capacity(loaded.len());
-    for (job, kept) in loaded.iter().zip(&kept) {
+    for job in loaded {
+        let kept = if config.fresh { None } else { agent.kept_spec(&job.spec.id).await? };
         match of_job(agent, job, kept.as_ref(), &name).await? {
             Some(job) => ready.push(job),
             None => return Ok(Err(Refused::Unbuildable)),
