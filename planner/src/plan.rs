@@ -151,6 +151,9 @@ pub struct BatchWork {
     pub aggregates: Vec<(String, Aggregate)>,
     /// Over the output columns.
     pub having: Option<Expr>,
+    /// What becomes of a row whose arguments cannot be computed (KER-7), as of a map.
+    #[serde(default)]
+    pub on_error: ErrorPolicy,
 }
 
 /// A tumbling window aggregate. Output: keys, `window_start`, `window_end` (TIMESTAMP(3)), aggregates.
@@ -175,6 +178,9 @@ pub struct WindowWork {
     /// What becomes of late rows.
     #[serde(default)]
     pub late: LatePolicy,
+    /// What becomes of a row whose arguments cannot be computed (KER-7), as of a map.
+    #[serde(default)]
+    pub on_error: ErrorPolicy,
     /// Second stage: all of its inputs are rows of [`partial`] in place of what `aggregates` name.
     #[serde(default)]
     pub partials: bool,

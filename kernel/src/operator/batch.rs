@@ -4,6 +4,7 @@ use crate::envelope::{Data, Envelope, batch};
 use crate::error::Error;
 use crate::eval::{Evaluator, constant_times};
 use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
+use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
 use arrow::array::Int64Array;
 use arrow::datatypes::Schema as ArrowSchema;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::BatchWork;
 use weir_planner::schema::Schema;
+use weir_planner::spec::ErrorPolicy;
 
 /// Groups the rows of each batch. Shape: any rows in; keys and aggregates out, one batch for each
 /// that came, which may be empty, in the order in which the keys first appear in it. Without
@@ -22,6 +24,7 @@ pub struct Batch {
     scratch: Scratch,
     having: Option<Evaluator>,
     output: Arc<ArrowSchema>,
+    on_error: ErrorPolicy,
     held: Option<Envelope>,
 }
 
@@ -37,14 +40,18 @@ impl Batch {
             scratch: Scratch::default(),
             having: work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?,
             output: Arc::new(output.to_arrow()),
+            on_error: work.on_error,
             held: None,
         })
     }
 
     fn aggregate(&mut self, data: &Data, context: &mut Context<'_>) -> Result<Data, Error> {
-        let piece = self.grouping.piece(data, context.wall_ms)?;
+        let grouping = &self.grouping;
+        let parts = sift(self.on_error, data.clone(), context, &|data, wall_ms| grouping.piece(data, wall_ms))?;
         self.groups.clear();
-        self.groups.add(&piece, &mut self.scratch)?;
+        for (_, piece) in parts {
+            self.groups.add(&piece, &mut self.scratch)?;
+        }
         let all: Vec<u32> = (0..self.groups.len() as u32).collect();
         let columns = self.groups.results(&all)?;
         let latest = |times: &Int64Array| times.values().iter().copied().max().map(|latest| constant_times(latest, all.len()));

@@ -9,10 +9,12 @@
 //! after a while it is tried again. A trial costs a hash and a probe of each row that it holds, so
 //! it is made for one in [`PASSES`] rows.
 
+use crate::accumulate::piece::Piece;
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch};
 use crate::error::Error;
 use crate::eval::constant_times;
 use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
+use crate::operator::sift::sift;
 use crate::operator::window::judge::Judge;
 use crate::operator::window::pieces::Splitter;
 use crate::operator::{Context, Operator};
@@ -95,17 +97,21 @@ impl Partial {
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
         let nothing_gone = Marks { fired_ms: i64::MIN, evicted_ms: i64::MIN };
         let data = self.judge.on_time(data, None, nothing_gone, context)?;
-        let Some((first, last)) = self.judge.span(&data)? else { return Ok(()) };
+        let (grouping, rows) = (&self.grouping, data.len() as u64);
+        let parts = sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))?;
         if self.passing > 0 {
-            self.passing = self.passing.saturating_sub(data.len() as u64);
-            self.next = Some(Envelope::Data(self.passed(&data, first == last, context)?));
+            self.passing = self.passing.saturating_sub(rows);
+            let passed = parts.iter().map(|(data, piece)| self.passed(data, piece)).collect::<Result<Vec<_>, _>>()?;
+            self.next = passed.first().map(|_| Data::concat(&passed)).transpose()?.map(Envelope::Data);
             return Ok(());
         }
-        let piece = self.grouping.piece(&data, context.wall_ms)?;
-        self.since_ns.get_or_insert(context.now_ns);
-        if first == last {
-            self.hold(first, &piece)?;
-        } else {
+        for (data, piece) in parts {
+            let Some((first, last)) = self.judge.span(&data)? else { continue };
+            self.since_ns.get_or_insert(context.now_ns);
+            if first == last {
+                self.hold(first, &piece)?;
+                continue;
+            }
             self.splitter.split(data.times.values(), self.work.size_ms, self.work.offset_ms);
             for (start, part) in self.splitter.pieces(&piece)? {
                 self.hold(start, &part)?;
@@ -118,7 +124,7 @@ impl Partial {
         Ok(())
     }
 
-    fn hold(&mut self, start: i64, piece: &crate::accumulate::piece::Piece) -> Result<(), Error> {
+    fn hold(&mut self, start: i64, piece: &Piece) -> Result<(), Error> {
         let groups = match self.holds.entry(start) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => free.insert(match self.spare.pop() {
@@ -133,12 +139,11 @@ impl Partial {
     }
 
     /// Each row as the state of itself.
-    fn passed(&mut self, data: &Data, one_window: bool, context: &Context<'_>) -> Result<Data, Error> {
+    fn passed(&self, data: &Data, piece: &Piece) -> Result<Data, Error> {
         let count = data.len();
-        let piece = self.grouping.piece(data, context.wall_ms)?;
         let times = data.times.values();
-        let starts = match times.first() {
-            Some(time) if one_window => constant_times(self.judge.start(*time)?, count),
+        let starts = match self.judge.span(data)? {
+            Some((first, last)) if first == last => constant_times(first, count),
             _ => {
                 let shift = self.work.offset_ms.rem_euclid(self.work.size_ms);
                 let mut last = i64::MIN;

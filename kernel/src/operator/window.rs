@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::eval::{Evaluator, constant_times};
 use crate::io::Restored;
 use crate::operator::grouping::{Grouping, key_columns};
+use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
 use crate::state::layout::{Pane, Shape, Table};
 use arrow::array::{ArrayRef, TimestampMillisecondArray};
@@ -162,14 +163,19 @@ impl Window {
                 self.judge.on_time(data, Some(&behind), self.table.marks(), context)?
             }
         };
-        let Some((first, last)) = self.judge.span(&data)? else { return Ok(()) };
-        let piece = match &self.input {
-            Input::Rows(grouping) => grouping.piece(&data, context.wall_ms)?,
-            Input::Partials(partials) => partials.piece(&data),
+        let parts = match &self.input {
+            Input::Rows(grouping) => sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))?,
+            Input::Partials(partials) => {
+                let piece = partials.piece(&data);
+                vec![(data, piece)]
+            }
         };
-        if first == last {
-            self.put(first, &piece, context)?;
-        } else {
+        for (data, piece) in parts {
+            let Some((first, last)) = self.judge.span(&data)? else { continue };
+            if first == last {
+                self.put(first, &piece, context)?;
+                continue;
+            }
             self.splitter.split(data.times.values(), self.work.size_ms, self.work.offset_ms);
             for (start, part) in self.splitter.pieces(&piece)? {
                 self.put(start, &part, context)?;

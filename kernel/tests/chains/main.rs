@@ -1,6 +1,7 @@
 //! Whole graphs, stepped in one thread, against a naive recomputation.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod aggregates;
 mod held;
 mod lanes;
 mod plans;

@@ -150,6 +150,7 @@ pub fn window(shape: &Shape) -> PlanOperator {
         keys_max: shape.keys_max,
         on_overflow: shape.on_overflow,
         late: LatePolicy::Drop,
+        on_error: ErrorPolicy::Fail,
         partials: false,
     };
     PlanOperator { id: id("win"), output: Schema(output), work: Work::Window(work) }

@@ -1,17 +1,19 @@
 //! Side edges (PLAN-5): where records that cannot be taken and rows that come too late go, with the
 //! rules on them (JOB-4).
 //!
-//! `on_error {policy: route, to}` of a source leads from the source, and from each map downstream
-//! whose expressions can fail (KER-7). `late_event_policy: route` leads from whoever judges the
-//! source's rows: the first windows downstream, or the source itself where there is none; and from
-//! the source, whose rows without a time nobody else sees.
+//! `on_error {policy: route, to}` of a source leads from the source, and from each map and window
+//! downstream whose expressions of single rows can fail (KER-7). `late_event_policy: route` leads
+//! from whoever judges the source's rows: the first windows downstream, or the source itself where
+//! there is none; and from the source, whose rows without a time nobody else sees.
 //!
-//! A map follows the strictest policy of the sources upstream: fail before route before skip. A map
-//! that lies behind an error route cannot route there again; where no other route is left it skips.
+//! Maps and windows follow the strictest policy of the sources upstream: fail before route before
+//! skip. One that lies behind an error route cannot route there again; where no other route is left
+//! it skips.
 
 use super::graph::Graph;
 use super::not_available;
 use crate::error::Fault;
+use crate::expr::{Aggregate, Expr};
 use crate::id::OperatorId;
 use crate::plan::Port;
 use crate::spec::{ErrorPolicy, JobSpec, LatePolicy, OperatorKind, Source, TimeMode, WindowShape};
@@ -50,7 +52,7 @@ impl Side {
     }
 }
 
-/// All side edges of a job, and the policy of its maps.
+/// All side edges of a job, and the policy of what computes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sides {
     /// Ascending, each once.
@@ -92,7 +94,11 @@ pub(super) fn of(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, ends: &[
         }
     }
     for (at, operator) in spec.operators.iter().enumerate() {
-        if !matches!(operator.kind, OperatorKind::Map(_)) || on_error[at] != ErrorPolicy::Route {
+        if on_error[at] != ErrorPolicy::Route {
+            continue;
+        }
+        if !computes(&operator.kind) {
+            on_error[at] = ErrorPolicy::Skip;
             continue;
         }
         targets[at].retain(|to| behind.get(to).is_none_or(|behind| !behind.contains(&at)));
@@ -119,6 +125,20 @@ fn stricter(one: ErrorPolicy, other: ErrorPolicy) -> ErrorPolicy {
         (ErrorPolicy::Fail, _) | (_, ErrorPolicy::Fail) => ErrorPolicy::Fail,
         (ErrorPolicy::Route, _) | (_, ErrorPolicy::Route) => ErrorPolicy::Route,
         (ErrorPolicy::Skip, ErrorPolicy::Skip) => ErrorPolicy::Skip,
+    }
+}
+
+/// Whether an operator has expressions of single rows, which can fail: maps, and windows whose
+/// aggregates take more than columns as they are.
+fn computes(kind: &OperatorKind) -> bool {
+    let plain = |aggregate: &Aggregate| {
+        let argument = aggregate.argument.as_ref().is_none_or(|argument| matches!(argument.expr, Expr::Column(_)));
+        argument && aggregate.filter.is_none()
+    };
+    match kind {
+        OperatorKind::Map(_) => true,
+        OperatorKind::Window(window) => !window.aggregates.iter().all(|named| named.expr.bound.as_deref().is_some_and(plain)),
+        OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
     }
 }
 
@@ -201,8 +221,8 @@ fn error_target(
         (ErrorPolicy::Route, Some(to)) => {
             let route = Route { code: "bad_error_route", path, what: "error route", source: id };
             let to = route.target(to, at, spec, places, main).map_err(|fault| vec![fault])?;
-            // Maps upstream of the target route to it too, so they must not feed it otherwise.
-            let mapped = |from: &usize| matches!(spec.operators[*from].kind, OperatorKind::Map(_));
+            // What computes upstream of the target routes to it too, so they must not feed it otherwise.
+            let mapped = |from: &usize| computes(&spec.operators[*from].kind);
             let before = reached(main, to);
             match reached(main, at).into_iter().filter(mapped).find(|from| main[*from].contains(&to) && !before.contains(from)) {
                 Some(from) => Err(vec![route.also_normal(spec, from, to)]),

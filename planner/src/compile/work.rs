@@ -17,15 +17,16 @@ const MAX_FUTURE_MS: u64 = 86_400_000;
 /// The work of the operator at `at`, which emits `output`. `None` where `check` would have refused.
 pub(super) fn of(spec: &JobSpec, graph: &Graph, at: usize, output: &Schema, lateness_ms: i64) -> Option<Work> {
     let routes_late = graph.sides.edges.iter().any(|side| side.from == at && side.rows == SideRows::Late);
+    let on_error = graph.sides.on_error.get(at).copied().unwrap_or_default();
     let operator = spec.operators.get(at)?;
     Some(match &operator.kind {
         OperatorKind::Source => Work::Source(of_source_entry(source_of(spec, at)?, output)),
-        OperatorKind::Map(map) => Work::Map(of_map(map, graph.sides.on_error.get(at).copied().unwrap_or_default())?),
+        OperatorKind::Map(map) => Work::Map(of_map(map, on_error)?),
         OperatorKind::Window(window) => match &window.window {
-            WindowShape::Batch(_) => Work::Batch(of_batch(window)?),
+            WindowShape::Batch(_) => Work::Batch(of_batch(window, on_error)?),
             WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
                 let late = if routes_late { LatePolicy::Route } else { LatePolicy::Drop };
-                Work::Window(of_window(window, lateness_ms, late)?)
+                Work::Window(of_window(window, lateness_ms, late, on_error)?)
             }
         },
         OperatorKind::Buffer(buffer) => Work::Buffer(buffer.clone()),
@@ -106,7 +107,7 @@ fn of_map(map: &Map, on_error: ErrorPolicy) -> Option<MapWork> {
     Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project), on_error })
 }
 
-fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy) -> Option<WindowWork> {
+fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy, on_error: ErrorPolicy) -> Option<WindowWork> {
     let (size_ms, offset_ms) = match &window.window {
         WindowShape::Tumbling(tumbling) => (tumbling.size_ms, tumbling.offset_ms),
         WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) | WindowShape::Batch(_) => return None,
@@ -122,12 +123,14 @@ fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy) -> Option<Wind
         keys_max: window.max_buffered_keys,
         on_overflow: window.on_overflow,
         late,
+        on_error,
         partials: false,
     })
 }
 
-fn of_batch(window: &Window) -> Option<BatchWork> {
-    Some(BatchWork { keys: window.keys.clone(), aggregates: aggregates_of(window)?, having: scalar(window.having.as_ref())? })
+fn of_batch(window: &Window, on_error: ErrorPolicy) -> Option<BatchWork> {
+    let having = scalar(window.having.as_ref())?;
+    Some(BatchWork { keys: window.keys.clone(), aggregates: aggregates_of(window)?, having, on_error })
 }
 
 fn aggregates_of(window: &Window) -> Option<Vec<(String, Aggregate)>> {

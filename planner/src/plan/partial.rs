@@ -14,7 +14,7 @@ use crate::expr::{Aggregate, AggregateFunction};
 use crate::id::{ChainId, OperatorId};
 use crate::plan::{JobPlan, Port, Routing, WindowWork, Work};
 use crate::schema::{Column, ColumnType, Schema};
-use crate::spec::LatePolicy;
+use crate::spec::{ErrorPolicy, LatePolicy};
 
 /// Column with the start of a partial row's window, ms.
 pub const WINDOW_START_COLUMN: &str = "__window_start";
@@ -85,6 +85,8 @@ pub enum Obstacle {
     NotShuffled,
     /// Late rows are routed, whole and by the window.
     LateRouted,
+    /// Rows that cannot be computed are routed, and by the window.
+    ErrorsRouted,
     /// The state of the aggregate of this name cannot be put together from parts.
     NotMergeable(String),
     /// This producer gives its rows to others too.
@@ -103,6 +105,10 @@ pub fn obstacle(plan: &JobPlan, chain: ChainId) -> Option<Obstacle> {
     match window.late {
         LatePolicy::Drop => {}
         LatePolicy::Route | LatePolicy::Update => return Some(Obstacle::LateRouted),
+    }
+    match window.on_error {
+        ErrorPolicy::Fail | ErrorPolicy::Skip => {}
+        ErrorPolicy::Route => return Some(Obstacle::ErrorsRouted),
     }
     if let Some((name, _)) = window.aggregates.iter().find(|(_, aggregate)| state_columns(aggregate).is_none()) {
         return Some(Obstacle::NotMergeable(name.clone()));

@@ -80,6 +80,7 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         keys_max: 0,
         on_overflow: OnOverflow::Fail,
         late: LatePolicy::Drop,
+        on_error: ErrorPolicy::Fail,
         partials: false,
     };
     let sink = SinkWork { options: SinkOptions::Result(Nothing {}), format: None, delivery: Delivery::AtLeastOnce };
