@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_frontend::sql::{Engine, Rehearsed};
-use weir_frontend::yaml::masked;
+use weir_frontend::yaml::{in_order, masked, report};
 use weir_planner::check::check;
 use weir_planner::check::columns::pending;
 use weir_planner::compile::compile;
@@ -87,21 +87,9 @@ fn planned(spec: &JobSpec) -> Result<Option<JobPlan>, Vec<Fault>> {
     if faults.is_empty() { Ok(None) } else { Err(faults) }
 }
 
-/// Prints each fault on standard error, with its place first.
+/// Prints each fault on standard error, with its place first, in the order of the text.
 pub fn print_faults(document: &str, faults: &[Fault]) {
-    for fault in faults {
-        match fault.place {
-            Some(place) => eprint!("{document}:{}:{}: ", place.line, place.column),
-            None => eprint!("{document}: "),
-        }
-        if !fault.path.is_empty() {
-            eprint!("{}: ", fault.path);
-        }
-        eprintln!("{}", fault.message);
-        if !fault.hint.is_empty() {
-            eprintln!("    hint: {}", fault.hint);
-        }
-    }
+    eprint!("{}", report(document, &in_order(faults.to_vec())));
 }
 
 /// The jobs of a file, or of a SQL text; `None` when something was wrong, which has been printed.

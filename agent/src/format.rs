@@ -6,7 +6,6 @@ pub mod json;
 pub mod parquet;
 pub mod raw;
 pub mod sample;
-pub mod value;
 
 use arrow::array::RecordBatch;
 use cell::Cells;
@@ -18,6 +17,7 @@ use weir_planner::connector::{ConnectorCard, DecodeColumn, Format};
 use weir_planner::error::Class;
 use weir_planner::plan::SourceWork;
 use weir_planner::spec::ErrorPolicy;
+pub use weir_planner::value;
 
 /// Bytes of a bad record that are kept for people, unless it is routed (CON-5).
 pub const RAW_BYTES_SHOWN: usize = 1024;

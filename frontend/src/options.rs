@@ -4,6 +4,7 @@
 pub mod duration;
 pub mod fit;
 pub mod node;
+mod scalar;
 pub mod shape;
 
 use fit::{Fit, Path};
@@ -99,7 +100,7 @@ pub fn is_sink_field(name: &str) -> bool {
 fn decode<T: serde::de::DeserializeOwned>(kind: &str, options: Map<String, Json>, role: &str, table: fit::Table) -> Result<T, Fault> {
     let mut fit = Fit::default();
     let node = Node::from_json(&Json::Object(options));
-    let json = fit.config(kind, &node, role, table, (&Path::root(""), None), &Path::root(""));
+    let json = fit.config(kind, &node, role, table, (&Path::root(), None), &Path::root());
     finished(fit, json)
 }
 
@@ -114,7 +115,7 @@ fn finished<T: serde::de::DeserializeOwned>(fit: Fit, json: Option<Json>) -> Res
 fn patched<T: serde::Serialize + serde::de::DeserializeOwned>(base: &T, shape: &Object, options: &Map<String, Json>) -> Result<T, Fault> {
     let mut fit = Fit::partial();
     let node = nested(options, shape)?;
-    let patch = fit.object(&node, shape, &Path::root("")).unwrap_or_default();
+    let patch = fit.object(&node, shape, &Path::root()).unwrap_or_default();
     if let Some(fault) = fit.faults.into_iter().next() {
         return Err(fault);
     }

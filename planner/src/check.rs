@@ -14,10 +14,13 @@ mod secret;
 pub mod side;
 mod sink;
 mod source;
+mod values;
 
 use crate::connector::SourceOptions;
 use crate::error::Fault;
 use crate::expr::Expr;
+use crate::nearest;
+use crate::id::OperatorId;
 use crate::schema::{RESERVED_PREFIX, Schema};
 use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode, WindowShape};
 use columns::{of_operator, united};
@@ -97,6 +100,7 @@ fn not_available(path: impl Into<String>, what: &str, hint: &str) -> Fault {
 /// A number out of its range.
 fn out_of_range(path: impl Into<String>, field: &str, value: impl std::fmt::Display, range: &str) -> Fault {
     Fault::new("out_of_range", path, format!("{field} is {value}, it must be {range}"))
+        .with_hint(format!("leave {field} out for its default, or give a value in this range"))
 }
 
 fn duration(path: String, field: &str, ms: i64, least: i64, faults: &mut Vec<Fault>) {
@@ -112,24 +116,29 @@ fn declared_names<'a>(what: &str, names: impl Iterator<Item = (String, &'a str)>
     for (path, name) in names {
         count += 1;
         if count == COLUMNS_MAX + 1 {
-            faults.push(Fault::new("too_many_columns", path.clone(), format!("{what} has more than {COLUMNS_MAX} columns")));
+            faults.push(Fault::new("too_many_columns", path.clone(), format!("{what} has more than {COLUMNS_MAX} columns")).with_hint("leave out columns that are not used"));
         }
         if name.is_empty() {
-            faults.push(Fault::new("bad_column_name", path, format!("{what} has a column without a name")));
+            faults.push(Fault::new("bad_column_name", path, format!("{what} has a column without a name")).with_hint("give it a name"));
         } else if name.starts_with(RESERVED_PREFIX) {
             let message = format!("{what} declares '{name}', but names that begin with '{RESERVED_PREFIX}' are reserved");
             faults.push(Fault::new("reserved_name", path, message).with_hint("choose another name"));
         } else if !seen.insert(name) {
-            faults.push(Fault::new("duplicate_column", path, format!("{what} has more than one column '{name}'")));
+            faults.push(Fault::new("duplicate_column", path, format!("{what} has more than one column '{name}'")).with_hint("give each column its own name"));
         }
     }
 }
 
+/// An operator id that no operator has.
+fn unknown_operator(path: impl Into<String>, message: String, id: &OperatorId, spec: &JobSpec) -> Fault {
+    let known = spec.operators.iter().map(|operator| operator.id.as_str());
+    Fault::new("unknown_operator", path, message).with_hint(nearest::hint(id.as_str(), "operators", known))
+}
+
 /// A name that a schema lacks, with the nearest way out.
 fn unknown_column(path: impl Into<String>, what: &str, name: &str, input: &Schema) -> Fault {
-    let known: Vec<&str> = input.0.iter().map(|column| column.name.as_str()).take(30).collect();
-    Fault::new("unknown_column", path, format!("{what} names the unknown column '{name}'"))
-        .with_hint(format!("columns here: {}", known.join(", ")))
+    let known = input.0.iter().map(|column| column.name.as_str());
+    Fault::new("unknown_column", path, format!("{what} names the unknown column '{name}'")).with_hint(nearest::hint(name, "columns", known))
 }
 
 /// Column rules along the graph. An operator whose input is not known is passed over: what

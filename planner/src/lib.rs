@@ -3,6 +3,8 @@
 
 pub mod id;
 pub mod time;
+pub mod value;
+pub mod nearest;
 pub mod schema;
 pub mod expr;
 pub mod connector;

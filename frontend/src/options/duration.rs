@@ -12,7 +12,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
         Some(rest) => (true, rest.trim_start()),
         None => (false, trimmed),
     };
-    let wrong = || format!("'{}' is not a duration: write it as '10s', '500ms', '1m', '2h' or '1d'", text.escape_debug());
+    let wrong = || format!("'{}' is not a duration: one is written as '10s', '500ms', '1m', '2h' or '1d'", super::scalar::shown(text));
     let mut total = 0i64;
     if rest.is_empty() {
         return Err(wrong());
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
             _ => return Err(wrong()),
         };
         let number: i64 = number.parse().map_err(|_| wrong())?;
-        total = number.checked_mul(scale).and_then(|ms| total.checked_add(ms)).ok_or_else(|| format!("'{text}' is too long a duration"))?;
+        total = number.checked_mul(scale).and_then(|ms| total.checked_add(ms)).ok_or_else(|| format!("'{}' is too long a duration", super::scalar::shown(text)))?;
         rest = after.trim_start();
     }
     Ok(if negative { -total } else { total })

@@ -1,14 +1,14 @@
 //! Fits a tree into the shape of a job: names and values are checked one by one, so that all
 //! faults of a document come together, each with its path and place (JOB-7).
 
-use super::duration;
 use super::node::{Node, Value};
-use super::shape::{CODECS, Field, Kind, OPERATOR, OPERATORS, Object, SINK, SINKS, SOURCE, SOURCES};
+use super::scalar::scalar;
+pub use super::scalar::shown;
+use super::shape::{CODECS, FILTER, Field, Kind, OPERATOR, OPERATORS, Object, SINK, SINKS, SOURCE, SOURCES};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use weir_planner::error::{Fault, Place};
-use weir_planner::id::OperatorId;
-use weir_planner::schema::ColumnType;
+use weir_planner::nearest::{hint, nearest};
 
 /// Most faults that one document reports; more of them help nobody.
 const FAULTS_MAX: usize = 100;
@@ -19,8 +19,20 @@ pub struct Fit {
     /// Everything that is wrong.
     pub faults: Vec<Fault>,
     /// Where each field of the JobSpec stands, by its path.
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, Spot>,
+    /// Whether an element of a list of the graph had to be left out, since nothing could be made of it.
+    pub dropped: bool,
+    prefix: String,
     partial: bool,
+}
+
+/// A field in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Where it stands.
+    pub place: Place,
+    /// Its path as the user wrote it, where that is not the path in the JobSpec.
+    pub given: Option<Box<str>>,
 }
 
 /// A field's path, as the user wrote it and as the JobSpec calls it.
@@ -31,9 +43,9 @@ pub struct Path {
 }
 
 impl Path {
-    /// A path that is `given` in the text, and the root of the JobSpec.
-    pub fn root(given: &str) -> Path {
-        Path { given: given.to_owned(), spec: String::new() }
+    /// The root of the JobSpec.
+    pub fn root() -> Path {
+        Path::default()
     }
 
     fn field(&self, given: &str, spec: &str) -> Path {
@@ -41,8 +53,13 @@ impl Path {
         Path { given: join(&self.given, given), spec: join(&self.spec, spec) }
     }
 
-    fn item(&self, at: usize) -> Path {
-        Path { given: format!("{}[{at}]", self.given), spec: format!("{}[{at}]", self.spec) }
+    fn item(&self, at: usize, kept: usize) -> Path {
+        Path { given: format!("{}[{at}]", self.given), spec: format!("{}[{kept}]", self.spec) }
+    }
+
+    /// Whether it is a list of which the other elements say something without the bad ones.
+    fn is_graph(&self) -> bool {
+        matches!(self.spec.as_str(), "operators" | "edges" | "sources" | "sinks")
     }
 }
 
@@ -52,9 +69,15 @@ impl Fit {
         Fit { partial: true, ..Fit::default() }
     }
 
+    /// For a job whose path in the document is `prefix`.
+    pub fn within(prefix: &str) -> Fit {
+        Fit { prefix: prefix.to_owned(), ..Fit::default() }
+    }
+
     fn fault(&mut self, code: &str, path: &Path, place: Option<Place>, message: String, hint: &str) {
         if self.faults.len() < FAULTS_MAX {
-            let fault = Fault::new(code, path.given.clone(), message).with_hint(hint);
+            let joint = if self.prefix.is_empty() || path.given.is_empty() { "" } else { "." };
+            let fault = Fault::new(code, format!("{}{joint}{}", self.prefix, path.given), message).with_hint(hint);
             self.faults.push(match place {
                 Some(place) => fault.at(place),
                 None => fault,
@@ -78,7 +101,8 @@ impl Fit {
             }
             (Value::Scalar { .. } | Value::List(_), _) => {
                 let message = format!("{} must be a mapping, it is {}", shape.what, node.kind());
-                self.fault("wrong_type", path, node.place, message, "");
+                let first = shape.fields.first().map_or("", |field| field.name);
+                self.fault("wrong_type", path, node.place, message, &format!("write it as fields, such as {{{first}: …}}"));
                 return None;
             }
         };
@@ -121,13 +145,15 @@ impl Fit {
         let lacks = |field: &&Field| field.required && !json.contains_key(field.name) && !bad.contains(&field.name);
         for field in shape.fields.iter().filter(lacks) {
             let message = format!("{} lacks the field '{}'", shape.what, field.name);
-            self.fault("missing_field", &path.field(field.name, field.name), node.place, message, "");
+            let example = example(field.kind).map(|value| format!(", such as {value}")).unwrap_or_default();
+            self.fault("missing_field", &path.field(field.name, field.name), node.place, message, &format!("add {}{example}", field.name));
         }
     }
 
     fn seen(&mut self, node: &Node, path: &Path) {
         if let Some(place) = node.place {
-            self.places.insert(path.spec.clone(), place);
+            let given = (path.given != path.spec).then(|| path.given.as_str().into());
+            self.places.insert(path.spec.clone(), Spot { place, given });
         }
     }
 
@@ -135,10 +161,11 @@ impl Fit {
         let names: Vec<String> = shape.fields.iter().flat_map(spellings).collect();
         let hint = match nearest(name, names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean '{near}'?"),
-            None if names.is_empty() => format!("{} takes no fields", shape.what),
+            None if names.is_empty() => "leave it out".to_owned(),
+            None if shape.what == FILTER.what && name == "project" => "use kind: map, which has both".to_owned(),
             None => format!("known fields: {}", shape.fields.iter().map(|field| field.name).collect::<Vec<_>>().join(", ")),
         };
-        let message = format!("{} has no field '{}'", shape.what, name.escape_debug());
+        let message = format!("{} has no field '{}'", shape.what, shown(name));
         self.fault("unknown_field", &path.field(name, name), place, message, &hint);
     }
 
@@ -175,7 +202,7 @@ impl Fit {
                 }
                 let names: Vec<&str> = shape.fields.iter().map(|field| field.name).collect();
                 let message = format!("{name} must have exactly one of {}", names.join(", "));
-                self.fault("one_of", path, node.place, message, "");
+                self.fault("one_of", path, node.place, message, &format!("such as {}", one_of(shape)));
                 None
             }
             Kind::Operator => self.operator(node, path),
@@ -194,7 +221,7 @@ impl Fit {
             | Kind::Type
             | Kind::Char => {
                 let Value::Scalar { text, .. } = &node.value else {
-                    self.fault("wrong_type", path, node.place, format!("{name} must be a single value, it is {}", node.kind()), "");
+                    self.fault("wrong_type", path, node.place, format!("{name} must be a single value, it is {}", node.kind()), "write one value");
                     return None;
                 };
                 match scalar(name, text, kind) {
@@ -210,21 +237,36 @@ impl Fit {
 
     fn list(&mut self, node: &Node, name: &str, of: Kind, path: &Path) -> Option<Json> {
         let Value::List(items) = &node.value else {
-            self.fault("wrong_type", path, node.place, format!("{name} must be a list, it is {}", node.kind()), "");
+            self.fault("wrong_type", path, node.place, format!("{name} must be a list, it is {}", node.kind()), "write [a, b], or each entry on a line of its own that begins with '- '");
             return None;
         };
         let mut all = Vec::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
-            let inner = path.item(at);
+            let inner = path.item(at, all.len());
             self.seen(item, &inner);
-            all.extend(self.of_kind(item, name, of, &inner));
+            match self.of_kind(item, name, of, &inner) {
+                Some(json) => all.push(json),
+                None => {
+                    self.forget(&inner.spec);
+                    self.dropped |= path.is_graph();
+                }
+            }
         }
-        (all.len() == items.len()).then_some(Json::Array(all))
+        (all.len() == items.len() || path.is_graph()).then_some(Json::Array(all))
+    }
+
+    /// The next element takes the path of one that was left out.
+    fn forget(&mut self, spec: &str) {
+        let of_it = self.places.range(spec.to_owned()..).take_while(|(path, _)| path.starts_with(spec));
+        let gone: Vec<String> = of_it.map(|(path, _)| path.clone()).collect();
+        for path in gone {
+            self.places.remove(&path);
+        }
     }
 
     fn text_map(&mut self, node: &Node, name: &str, path: &Path) -> Option<Json> {
         let Value::Map(fields) = &node.value else {
-            self.fault("wrong_type", path, node.place, format!("{name} must be a mapping, it is {}", node.kind()), "");
+            self.fault("wrong_type", path, node.place, format!("{name} must be a mapping, it is {}", node.kind()), "write {key: value}");
             return None;
         };
         let mut json = Map::new();
@@ -245,11 +287,19 @@ impl Fit {
         let inner = path.field("config", "config");
         let Some((_, shape)) = OPERATORS.iter().find(|(name, _)| *name == kind) else {
             let place = child(node, "kind").map_or(node.place, |kind| kind.place);
-            let (code, message) = match kind.as_str() {
-                "function" | "lookup" | "udf" => ("not_available", format!("the operator kind '{kind}' is not available yet")),
-                _ => ("unknown_kind", format!("the operator kind '{}' is not known", kind.escape_debug())),
+            let later = || format!("the operator kind '{kind}' is not available yet");
+            let (code, message, hint) = match kind.as_str() {
+                "udf" | "function" => {
+                    let hint = "write it as a map with SQL expressions: config: {project: [upper(name) AS name]}";
+                    ("not_available", later(), hint.to_owned())
+                }
+                "lookup" => ("not_available", later(), format!("known kinds: {KINDS}")),
+                _ => {
+                    let message = format!("the operator kind '{}' is not known", shown(&kind));
+                    ("unknown_kind", message, hint(&kind, "kinds", KINDS.split(", ")))
+                }
             };
-            self.fault(code, &path.field("kind", "kind"), place, message, "use source, map, window, join, union or sink");
+            self.fault(code, &path.field("kind", "kind"), place, message, &hint);
             return None;
         };
         let empty = Node { place: node.place, value: Value::Null };
@@ -274,9 +324,10 @@ impl Fit {
     /// Fits the options of a connector and tags them with its name.
     pub fn config(&mut self, kind: &str, node: &Node, role: &str, table: Table, tag: (&Path, Option<Place>), path: &Path) -> Option<Json> {
         let Some((_, shape)) = table.iter().find(|(name, _)| *name == kind) else {
-            let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
-            let message = format!("the {role} connector '{}' is not known", kind.escape_debug());
-            self.fault("unknown_connector", tag.0, tag.1, message, &format!("known {role} connectors: {}", names.join(", ")));
+            let what = if role == "codec" { role.to_owned() } else { format!("{role} connector") };
+            let message = format!("the {what} '{}' is not known", shown(kind));
+            let hint = hint(kind, &format!("{what}s"), table.iter().map(|(name, _)| *name));
+            self.fault("unknown_connector", tag.0, tag.1, message, &hint);
             return None;
         };
         let node = self.rewritten(kind, node, path)?;
@@ -302,7 +353,7 @@ impl Fit {
                 (_, "type", Some(given)) if given == kind => continue,
                 (_, "type", given) => {
                     let message =
-                        format!("the config is of type '{}', but the connector is '{kind}'", given.unwrap_or_default().escape_debug());
+                        format!("the config is of type '{}', but the connector is '{kind}'", shown(given.unwrap_or_default()));
                     self.fault("type_mismatch", &path.field("type", "type"), value.place, message, "leave type out of config");
                     continue;
                 }
@@ -355,6 +406,34 @@ pub type Table = &'static [(&'static str, &'static Object)];
 /// Beginnings of client settings that may stand beside a Kafka connector's own options.
 const CLIENT: [&str; 4] = ["sasl.", "ssl.", "security.", "socket."];
 
+/// Kinds of operators, for messages.
+const KINDS: &str = "source, map, window, join, buffer, union, sink";
+
+/// A value that a field may have, where one is short enough to be shown.
+fn example(kind: Kind) -> Option<String> {
+    Some(match kind {
+        Kind::Id => "a-name".to_owned(),
+        Kind::Count | Kind::Small | Kind::Number => "10".to_owned(),
+        Kind::Millis | Kind::SignedMillis => "10s".to_owned(),
+        Kind::Bool => "true".to_owned(),
+        Kind::Word(words) => (*words.first()?).to_owned(),
+        Kind::Type => "BIGINT".to_owned(),
+        Kind::OneOf(shape) => one_of(shape),
+        Kind::Codec => "{type: json}".to_owned(),
+        Kind::Commas | Kind::List(_) | Kind::TextMap | Kind::Object(_) | Kind::Text | Kind::Char | Kind::OneOrMany => return None,
+        Kind::JsonText | Kind::Any | Kind::Operator | Kind::Source | Kind::Sink => return None,
+    })
+}
+
+fn one_of(shape: &Object) -> String {
+    let Some(first) = shape.fields.first() else { return "{}".to_owned() };
+    let inner = match first.kind {
+        Kind::Object(inner) => inner.fields.first().and_then(|field| Some((short_name(field).unwrap_or(field.name), example(field.kind)?))),
+        _ => None,
+    };
+    format!("{{{}: {{{}}}}}", first.name, inner.map(|(name, value)| format!("{name}: {value}")).unwrap_or_default())
+}
+
 fn child<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
     match &node.value {
         Value::Map(fields) => fields.iter().find(|(key, _)| key.name == name).map(|(_, value)| value),
@@ -377,90 +456,4 @@ fn short_name(field: &Field) -> Option<&'static str> {
 
 fn find(shape: &Object, name: &str) -> Option<&'static Field> {
     shape.fields.iter().find(|field| field.name == name || field.aliases.contains(&name) || short_name(field) == Some(name))
-}
-
-type Wrong = (&'static str, String, String);
-
-fn scalar(name: &str, text: &str, kind: Kind) -> Result<Json, Wrong> {
-    let shown = text.escape_debug();
-    let wrong = |what: &str, hint: &str| Err(("bad_value", format!("{name} is '{shown}', it must be {what}"), hint.to_owned()));
-    match kind {
-        Kind::Text => Ok(Json::from(text)),
-        Kind::Id => OperatorId::new(text)
-            .map(|id| Json::from(id.as_str()))
-            .map_err(|fault| ("bad_name", format!("{name} '{shown}' is not a legal name"), fault.hint)),
-        Kind::Bool => match text.to_ascii_lowercase().as_str() {
-            "true" => Ok(Json::Bool(true)),
-            "false" => Ok(Json::Bool(false)),
-            _ => wrong("true or false", ""),
-        },
-        Kind::Count => text.trim().parse::<u64>().map(Json::from).or_else(|_| wrong("a whole number from 0", "")),
-        Kind::Small => text.trim().parse::<u32>().map(Json::from).or_else(|_| wrong("a whole number from 0 to 4294967295", "")),
-        Kind::Number => text.trim().parse::<i64>().map(Json::from).or_else(|_| wrong("a whole number", "")),
-        Kind::Millis | Kind::SignedMillis => match duration::parse(text) {
-            Ok(ms) if ms >= 0 || matches!(kind, Kind::SignedMillis) => Ok(Json::from(ms)),
-            Ok(_) => wrong("a duration that is not negative", ""),
-            Err(message) => Err(("bad_duration", format!("{name}: {message}"), String::new())),
-        },
-        Kind::Word(words) => match words.iter().find(|word| **word == text) {
-            Some(word) => Ok(Json::from(*word)),
-            None => {
-                let near = nearest(text, words.iter().copied()).map(|near| format!("did you mean '{near}'?")).unwrap_or_default();
-                wrong(&format!("one of {}", words.join(", ")), &near)
-            }
-        },
-        Kind::Type => match text.parse::<ColumnType>() {
-            Ok(ty) => Ok(Json::from(ty.to_string())),
-            Err(message) => Err(("bad_type", message, "use types such as BIGINT, TEXT, DOUBLE PRECISION or TIMESTAMP(3)".to_owned())),
-        },
-        Kind::Char => {
-            let mut chars = text.chars();
-            match (chars.next(), chars.next()) {
-                (Some(one), None) => Ok(Json::from(one.to_string())),
-                _ if text == "\\t" => Ok(Json::from("\t")),
-                _ => wrong("one character", ""),
-            }
-        }
-        Kind::Commas
-        | Kind::OneOrMany
-        | Kind::TextMap
-        | Kind::JsonText
-        | Kind::Any
-        | Kind::List(_)
-        | Kind::Object(_)
-        | Kind::OneOf(_)
-        | Kind::Operator
-        | Kind::Source
-        | Kind::Sink
-        | Kind::Codec => wrong("something else", ""),
-    }
-}
-
-/// The name that is most like `name`, where one is like it at all.
-pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    if name.len() > 64 {
-        return None;
-    }
-    let limit = (name.chars().count() / 3).clamp(1, 3);
-    known
-        .map(|candidate| (distance(name, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, near)| near)
-}
-
-/// Edit distance: insertions, deletions, replacements.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

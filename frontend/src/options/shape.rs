@@ -181,6 +181,8 @@ pub const OPERATOR: Object =
 
 /// Config of a map.
 pub const MAP: Object = object("map config", &[field("filter", Text), field("project", List(&Text))]);
+/// Config of a map that only filters.
+pub const FILTER: Object = object("filter config", &[needed("filter", Text)]);
 
 const TUMBLING: Object = object("tumbling window", &[needed("size_ms", Millis), field("offset_ms", SignedMillis), field("timezone", Text)]);
 const SLIDING: Object =
@@ -386,6 +388,7 @@ const HTTP_SINK: Object = object(
     ],
 );
 const NOTHING: Object = object("config", &[]);
+const BARE: Object = object("an operator of this kind", &[]);
 
 /// Config of each source connector.
 pub const SOURCES: &[(&str, &Object)] =
@@ -403,13 +406,13 @@ pub const CODECS: &[(&str, &Object)] = &[("json", &JSON), ("csv", &CSV), ("parqu
 
 /// Config of each operator kind, under every name that a kind has.
 pub const OPERATORS: &[(&str, &Object)] = &[
-    ("source", &NOTHING),
+    ("source", &BARE),
     ("map", &MAP),
-    ("filter", &MAP),
+    ("filter", &FILTER),
     ("window", &WINDOW),
     ("aggregate", &WINDOW),
     ("join", &JOIN),
     ("buffer", &BUFFER),
-    ("union", &NOTHING),
-    ("sink", &NOTHING),
+    ("union", &BARE),
+    ("sink", &BARE),
 ];

@@ -1,7 +1,7 @@
 //! The list of fields against the JobSpec's own types, and durations.
 
 use super::duration;
-use super::fit::{Fit, Path, nearest};
+use super::fit::{Fit, Path};
 use super::node::Node;
 use super::shape::{CODECS, JOB, Kind, OPERATORS, Object, SINKS, SOURCES};
 use serde_json::{Value, json};
@@ -40,15 +40,19 @@ fn everything() -> JobSpec {
             {"id": "s", "kind": "window", "config": window(json!({"sliding": {"size_ms": 1, "slide_ms": 1, "offset_ms": 1}}))},
             {"id": "g", "kind": "window", "config": window(json!({"session": {"gap_ms": 1}}))},
             {"id": "c", "kind": "window", "config": window(json!({"cumulate": {"max_size_ms": 1, "step_ms": 1, "offset_ms": 1}}))},
-            {"id": "j", "kind": "join", "config": join}, {"id": "u", "kind": "union"}, {"id": "o", "kind": "sink"}],
-        "edges": [{"id": "e", "from": "a", "to": "m", "partitioned": true, "broadcast": true}],
+            {"id": "j", "kind": "join", "config": join}, {"id": "u", "kind": "union"}, {"id": "x", "kind": "window", "config": window(json!({"batch": {}}))},
+            {"id": "b1", "kind": "buffer", "config": {"memory": {"capacity": 1, "timeout_ms": 1}}}, {"id": "b2", "kind": "buffer", "config": {"tumbling": {"interval_ms": 1}}},
+            {"id": "b3", "kind": "buffer", "config": {"session": {"gap_ms": 1}}}, {"id": "o", "kind": "sink"}],
+        "edges": [{"id": "e", "from": "a", "to": "m", "partitioned": true, "broadcast": true, "ordered": true}],
         "sources": [
             source("a", "kafka", kafka, json!({"type": "csv", "header": true, "delimiter": ";"})), source("b", "generate", generate, json!({"type": "json"})),
             source("c", "values", json!({"type": "values", "rows": [[1, "x", null, 1.5, true]]}), json!({"type": "raw"})),
-            source("d", "file", json!({"type": "file", "path": "p"}), json!({"type": "parquet"})), source("e", "memory", json!({"type": "memory", "messages": ["{}"]}), json!({"type": "raw"}))],
+            source("d", "file", json!({"type": "file", "path": "p"}), json!({"type": "parquet"})),
+            source("h", "http", json!({"type": "http", "address": "a:1", "path": "/p", "acknowledge": "received", "token": "t", "max_body_bytes": 1}), json!({"type": "json"})), source("e", "memory", json!({"type": "memory", "messages": ["{}"]}), json!({"type": "raw"}))],
         "sinks": [
             sink("a", "stdout", json!({"type": "stdout"})), sink("b", "drop", json!({"type": "drop"})), sink("c", "file", json!({"type": "file", "path": "p"})),
-            sink("d", "kafka", json!({"type": "kafka", "brokers": ["a:1"], "topic": "t", "key": ["a"], "properties": {"x": "y"}})), sink("e", "result", json!({"type": "result"}))]
+            sink("d", "kafka", json!({"type": "kafka", "brokers": ["a:1"], "topic": "t", "key": ["a"], "properties": {"x": "y"}})), sink("e", "result", json!({"type": "result"})),
+            sink("h", "http", json!({"type": "http", "url": "u", "method": "put", "headers": {"x": "y"}, "batch_rows": 1, "timeout_ms": 1, "tries": 1}))]
     });
     serde_json::from_value(spec).unwrap()
 }
@@ -58,7 +62,7 @@ fn everything() -> JobSpec {
 fn the_list_has_every_field() {
     let spec = everything();
     let mut fit = Fit::default();
-    let json = fit.object(&Node::from_json(&serde_json::to_value(&spec).unwrap()), &JOB, &Path::root("")).unwrap();
+    let json = fit.object(&Node::from_json(&serde_json::to_value(&spec).unwrap()), &JOB, &Path::root()).unwrap();
     assert_eq!(fit.faults, []);
     assert_eq!(serde_json::from_value::<JobSpec>(Value::Object(json)).unwrap(), spec);
 }
@@ -126,13 +130,4 @@ fn durations() {
     for text in ["", "s", "10 parsecs", "1.5s", "--1s", "10s!", "999999999999d", "9223372036854775808"] {
         assert!(duration::parse(text).is_err(), "{text}");
     }
-}
-
-#[test]
-fn the_nearest_name_is_near() {
-    let known = ["parallelism", "max_parallelism", "placement"];
-    assert_eq!(nearest("paralelism", known.into_iter()), Some("parallelism"));
-    assert_eq!(nearest("placment", known.into_iter()), Some("placement"));
-    assert_eq!(nearest("zzz", known.into_iter()), None);
-    assert_eq!(nearest(&"p".repeat(1_000_000), known.into_iter()), None);
 }

@@ -215,7 +215,7 @@ pub(super) async fn change_desired(engine: &Engine, info: &JobInfo, headers: &He
     let expected = if_match(headers)?;
     let node = tree(headers, body).await?;
     let mut fit = Fit::default();
-    let asked = fit.object(&node, &DESIRED, &FieldPath::root("")).unwrap_or_default();
+    let asked = fit.object(&node, &DESIRED, &FieldPath::root()).unwrap_or_default();
     if asked.contains_key("from") {
         let fault = Fault::new("not_available", "from", "a start from a named savepoint or checkpoint is not available yet");
         fit.faults.push(fault.with_hint("leave it out to go on from the newest cut, or give fresh: true to begin empty"));

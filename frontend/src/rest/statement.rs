@@ -28,7 +28,7 @@ const STATEMENT: Object =
 pub(super) async fn run(State(engine): State<Engine>, headers: HeaderMap, body: Body) -> Result<Json<Value>, Problem> {
     let node = tree(&headers, body).await?;
     let mut fit = Fit::default();
-    let asked = fit.object(&node, &STATEMENT, &Path::root("")).unwrap_or_default();
+    let asked = fit.object(&node, &STATEMENT, &Path::root()).unwrap_or_default();
     if !fit.faults.is_empty() {
         return Err(Problem::invalid(fit.faults));
     }

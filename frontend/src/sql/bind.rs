@@ -58,6 +58,10 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
             continue;
         };
         let Some(operator) = spec.operators.get_mut(at) else { continue };
+        // Nothing is known of columns that come from nowhere.
+        if input.0.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
+            continue;
+        }
         let path = format!("operators[{at}].config");
         let before = faults.len();
         match &mut operator.kind {
@@ -75,7 +79,7 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
 
 fn bind_map(map: &mut Map, input: &Schema, path: &str, faults: &mut Vec<Fault>) {
     if let Some(filter) = &mut map.filter {
-        bind(filter, format!("{path}.filter"), faults, |text| condition(text, input));
+        bind(filter, format!("{path}.filter"), input, faults, |text| condition(text, input));
     }
     let mut project = Vec::with_capacity(map.project.len());
     for (at, mut expression) in std::mem::take(&mut map.project).into_iter().enumerate() {
@@ -84,7 +88,7 @@ fn bind_map(map: &mut Map, input: &Schema, path: &str, faults: &mut Vec<Fault>) 
             project.extend(input.0.iter().map(passed));
             continue;
         }
-        bind(&mut expression, format!("{path}.project[{at}]"), faults, |text| projection(text, input));
+        bind(&mut expression, format!("{path}.project[{at}]"), input, faults, |text| projection(text, input));
         project.push(expression);
     }
     map.project = project;
@@ -99,7 +103,7 @@ fn passed(column: &InputColumn) -> Expression<Projection> {
 fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec<Fault>) {
     for (at, aggregate) in window.aggregates.iter_mut().enumerate() {
         let filter = aggregate.filter.clone();
-        bind(&mut aggregate.expr, format!("{path}.aggregates[{at}].expr"), faults, |text| {
+        bind(&mut aggregate.expr, format!("{path}.aggregates[{at}].expr"), input, faults, |text| {
             let mut call = self::aggregate(text, input)?;
             if let Some(filter) = &filter {
                 if call.filter.is_some() {
@@ -114,21 +118,37 @@ fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec
     if window.having.is_some() {
         let output = of_operator(&OperatorKind::Window(window.clone()), None, input);
         if let (Some(having), Some(output)) = (&mut window.having, output) {
-            bind(having, format!("{path}.having"), faults, |text| condition(text, &output));
+            bind(having, format!("{path}.having"), &output, faults, |text| condition(text, &output));
         }
     }
 }
 
-fn bind<T: Clone>(expression: &mut Expression<T>, path: String, faults: &mut Vec<Fault>, bind: impl FnOnce(&str) -> Result<T, Error>) {
+fn bind<T: Clone>(
+    expression: &mut Expression<T>,
+    path: String,
+    input: &Schema,
+    faults: &mut Vec<Fault>,
+    bind: impl FnOnce(&str) -> Result<T, Error>,
+) {
     match bind(&expression.sql) {
         Ok(bound) => expression.bound = Some(Box::new(bound)),
-        Err(error) => faults.push(fault(&expression.sql, path, error)),
+        Err(error) => {
+            let mut fault = fault(&expression.sql, path, error);
+            if fault.hint.is_empty() {
+                let columns = input.0.iter().map(|column| column.name.as_str()).take(30).collect::<Vec<_>>().join(", ");
+                fault.hint = format!("columns here: {columns}");
+            }
+            faults.push(fault);
+        }
     }
 }
 
 /// Why an expression does not bind.
 fn fault(text: &str, path: String, error: Error) -> Fault {
-    let fault = Fault::new("expression", path, format!("in '{}': {}", text.escape_debug(), error.message));
+    // An expression is a text of its own here, not a part of a statement.
+    let said = error.message.replace("the statement", "the expression");
+    let at = error.position.filter(|at| *at > 1).map(|at| format!(", at character {at}")).unwrap_or_default();
+    let fault = Fault::new("expression", path, format!("in '{}'{at}: {said}", crate::options::fit::shown(text)));
     error.hint.into_iter().fold(fault, |fault, hint| fault.with_hint(hint))
 }
 
@@ -161,7 +181,9 @@ pub(crate) fn projection(text: &str, input: &Schema) -> Result<Projection, Error
             (expr, Some(name))
         }
         SelectItem::UnnamedExpr(expr) => (expr, None),
-        _ => return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection is 'expr AS name' or a column").at(1)),
+        _ => return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection is 'expr AS name' or a column")
+            .with_hint("leave project out to keep all columns")
+            .at(1)),
     };
     let df = plan(expr, input, &places)?;
     let value = converted(input, |converter| converter.typed(&df))?;

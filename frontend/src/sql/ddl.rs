@@ -3,7 +3,6 @@
 //! source or sink (JOB-8).
 
 use super::bind::constant;
-use super::functions::nearest;
 use super::lower::bare;
 use super::place::Places;
 use super::statement::{ColumnDef, CreateSink, CreateSource, WithOption};
@@ -11,6 +10,7 @@ use crate::error::{Error, sqlstate};
 use crate::options;
 use serde_json::{Map as Fields, Value as Json};
 use weir_hub::hub::{CatalogEntry, CatalogObject};
+use weir_planner::nearest::nearest;
 use weir_planner::check::check;
 use weir_planner::check::columns::{is_pending, of_source};
 use weir_planner::connector::{Format, Nothing, SinkOptions, SourceOptions, Values};

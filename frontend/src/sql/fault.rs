@@ -1,11 +1,11 @@
 //! DataFusion's planning errors as Postgres errors with a place.
 
-use super::functions::nearest;
 use super::place::Places;
 use super::window::Placed;
 use crate::error::{Error, sqlstate};
 use datafusion::common::{DataFusionError, SchemaError, Span};
 use sqlparser::tokenizer::Location;
+use weir_planner::nearest::nearest;
 
 /// The error that a planning failure is for the user; `fallback` is the place when it has none.
 pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize) -> Error {
@@ -41,6 +41,12 @@ pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize
                     .at(diagnosed.unwrap_or(fallback))
             }
         },
+        DataFusionError::NotImplemented(message) if message.contains("binary operator: Custom(") => {
+            let operator = message.split('"').nth(1).unwrap_or_default();
+            Error::new(sqlstate::UNDEFINED_FUNCTION, format!("the operator {operator} does not exist"))
+                .with_hint("comparisons are =, <>, <, <=, > and >=")
+                .at(diagnosed.unwrap_or(fallback))
+        }
         DataFusionError::NotImplemented(message) => {
             Error::new(sqlstate::FEATURE_NOT_SUPPORTED, lowered(message)).at(diagnosed.unwrap_or(fallback))
         }
@@ -60,6 +66,7 @@ fn said_shorter(message: String) -> String {
         return format!("column '{column}' must appear in the GROUP BY clause or be used in an aggregate");
     }
     let types = [
+        ("Boolean", "BOOLEAN"),
         ("Utf8View", "TEXT"),
         ("Utf8", "TEXT"),
         ("Int64", "BIGINT"),

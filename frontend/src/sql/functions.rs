@@ -121,30 +121,3 @@ pub(crate) fn result_type(function: AggregateFunction, argument: Option<ColumnTy
         },
     }
 }
-
-/// The known name nearest to `name`, when it is near enough to be a slip.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = known.map(|candidate| (distance(name, candidate), candidate)).min()?;
-    (near.0 <= 1 + name.chars().count() / 4).then_some(near.1)
-}
-
-/// Edits (insert, delete, replace) from one word to another.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, b) in row.iter_mut().skip(1).zip(&to) {
-            let above = *cell;
-            let replaced = diagonal + usize::from(a != *b);
-            left = replaced.min(above + 1).min(left + 1);
-            diagonal = above;
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}

@@ -1,12 +1,13 @@
 //! What cannot run as a stream is refused before planning, with its place, the reason and the
 //! nearest thing that works (SQL-7).
 
-use super::functions::{FUNCTIONS, nearest};
+use super::functions::FUNCTIONS;
 use super::place::Places;
 use super::sugar::last_part;
 use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
 use datafusion::logical_expr::Volatility;
+use weir_planner::nearest::nearest;
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
     OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan, Visit,

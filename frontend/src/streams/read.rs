@@ -56,11 +56,11 @@ impl Reader<'_> {
 
     /// Fits with the shapes of [`crate::options`] at a path of the stream.
     fn fitted<T>(&mut self, path: &str, fit: impl FnOnce(&mut Fit, &Path) -> Option<T>) -> Option<T> {
-        let mut found = Fit::default();
-        let value = fit(&mut found, &Path::root(&self.full(path)));
-        for (within, place) in found.places {
+        let mut found = Fit::within(&self.full(path));
+        let value = fit(&mut found, &Path::root());
+        for (within, spot) in found.places {
             let joint = if within.is_empty() || path.is_empty() { "" } else { "." };
-            self.paths.place(&format!("{path}{joint}{within}"), Some(place));
+            self.paths.place(&format!("{path}{joint}{within}"), Some(spot.place));
         }
         let sound = found.faults.is_empty();
         self.faults.extend(found.faults);

@@ -1,5 +1,10 @@
 //! Documents in, specs or faults out.
 
+mod bounds;
+mod fields;
+mod mutated;
+mod wrong;
+
 use super::{Document, parse, parse_bytes, print};
 use crate::options::{apply_job_options, decode_sink, decode_source};
 use serde_json::{Map, Value, json};
@@ -193,8 +198,8 @@ fn all_faults_of_a_document_come_together() {
             "6:37 unknown_field jobs[0].operators[1].config.filtre",
             "7:66 bad_duration jobs[0].operators[2].config.window.tumbling.size",
             "9:9 missing_field jobs[0].edges[0].to",
-            "14:34 bad_type jobs[0].sources[0].schema[0].type",
             "13:54 bad_value jobs[0].sources[0].config.scan.start",
+            "14:34 bad_type jobs[0].sources[0].schema[0].type",
             "15:38 unknown_connector jobs[0].sources[1].input_type",
             "17:62 type_mismatch jobs[0].sinks[0].config.type",
             "19:16 wrong_type jobs[1].operators",
@@ -203,8 +208,8 @@ fn all_faults_of_a_document_come_together() {
     let all = parse(text).err().unwrap();
     assert_eq!(all[1].hint, "did you mean 'parallelism'?");
     assert_eq!(all[3].hint, "did you mean 'filter'?");
-    assert_eq!(all[7].hint, "did you mean 'earliest'?");
-    assert_eq!(all[8].hint, "known source connectors: generate, values, file, kafka, memory");
+    assert_eq!(all[6].hint, "did you mean 'earliest'?");
+    assert_eq!(all[8].hint, "known source connectors: generate, values, file, kafka, memory, http");
 }
 
 /// JOB-7: faults of names and values come with those of expressions and rules.
@@ -223,7 +228,7 @@ fn a_field_given_twice() {
     let with = |line: &str| format!("id: a\n{line}\noperators: []\n");
     assert_eq!(faults(&with("result_retention_ms: 5\nresult_retention: 5s")), ["3:1 given_twice result_retention"]);
     assert_eq!(faults(&with("checkpoint: {epoch: 1s, epoch_ms: 1000}")), ["2:25 given_twice checkpoint.epoch_ms"]);
-    assert_eq!(faults(&with("parallelism: 1\nparallelism: 2")), ["3:1 duplicate_key "]);
+    assert_eq!(faults(&with("parallelism: 1\nparallelism: 2")), ["3:1 duplicate_key parallelism"]);
 }
 
 #[test]

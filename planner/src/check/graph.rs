@@ -2,8 +2,10 @@
 
 use super::ordered;
 use super::side::{self, Sides};
+use super::unknown_operator;
 use crate::error::Fault;
 use crate::id::OperatorId;
+use crate::nearest;
 use crate::spec::{Edge, JobSpec, OperatorKind, WindowShape};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,17 +167,13 @@ fn edges(spec: &JobSpec, faults: &mut Vec<Fault>) {
     for (i, edge) in spec.edges.iter().enumerate() {
         for (field, id) in [("from", &edge.from), ("to", &edge.to)] {
             if !places.contains_key(id) {
-                let known: Vec<&str> = spec.operators.iter().map(|o| o.id.as_str()).collect();
                 let message = format!("edge '{}' names the unknown operator '{id}'", edge.id);
-                faults.push(
-                    Fault::new("unknown_operator", format!("edges[{i}].{field}"), message)
-                        .with_hint(format!("known operators: {}", known.join(", "))),
-                );
+                faults.push(unknown_operator(format!("edges[{i}].{field}"), message, id, spec));
             }
         }
         if edge.from == edge.to {
             let message = format!("edge '{}' leads from operator '{}' to itself", edge.id, edge.from);
-            faults.push(Fault::new("self_loop", format!("edges[{i}]"), message));
+            faults.push(Fault::new("self_loop", format!("edges[{i}]"), message).with_hint("remove it"));
         } else if let Some(first) = pairs.insert((&edge.from, &edge.to), &edge.id) {
             let message = format!("edges '{first}' and '{}' both lead from '{}' to '{}'", edge.id, edge.from, edge.to);
             faults.push(Fault::new("duplicate_edge", format!("edges[{i}]"), message).with_hint("remove one of them"));
@@ -183,11 +181,13 @@ fn edges(spec: &JobSpec, faults: &mut Vec<Fault>) {
         let kind = |id: &OperatorId| places.get(id).map(|&place| &spec.operators[place].kind);
         if let Some(OperatorKind::Sink) = kind(&edge.from) {
             let message = format!("edge '{}' leads out of the sink '{}'", edge.id, edge.from);
-            faults.push(Fault::new("edge_out_of_sink", format!("edges[{i}].from"), message));
+            let hint = "a sink gives nothing on: lead the edge from the operator before it";
+            faults.push(Fault::new("edge_out_of_sink", format!("edges[{i}].from"), message).with_hint(hint));
         }
         if let Some(OperatorKind::Source) = kind(&edge.to) {
             let message = format!("edge '{}' leads into the source '{}'", edge.id, edge.to);
-            faults.push(Fault::new("edge_into_source", format!("edges[{i}].to"), message));
+            let hint = "a source takes nothing: lead the edge to the operator behind it";
+            faults.push(Fault::new("edge_into_source", format!("edges[{i}].to"), message).with_hint(hint));
         }
         routing(i, edge, kind(&edge.to), faults);
     }
@@ -222,31 +222,48 @@ fn joins(spec: &JobSpec, faults: &mut Vec<Fault>) {
         let OperatorKind::Join(join) = &operator.kind else { continue };
         let inbound: Vec<&str> = spec.edges.iter().filter(|edge| edge.to == operator.id).map(|edge| edge.from.as_str()).collect();
         if inbound.len() != 2 {
-            let message = format!("join '{}' has {} inbound edges, it needs exactly two", operator.id, inbound.len());
-            faults.push(Fault::new("join_inputs", format!("operators[{i}]"), message));
+            let edges = if inbound.len() == 1 { "1 inbound edge".to_owned() } else { format!("{} inbound edges", inbound.len()) };
+            let message = format!("join '{}' has {edges}, it needs exactly two", operator.id);
+            let hint = "lead one edge to it from left_from and one from right_from";
+            faults.push(Fault::new("join_inputs", format!("operators[{i}]"), message).with_hint(hint));
         }
         for (field, side) in [("left_from", &join.left_from), ("right_from", &join.right_from)] {
             if !inbound.contains(&side.as_str()) {
                 let message = format!("join '{}' names '{side}' as {field}, but no edge leads from there to it", operator.id);
-                faults.push(Fault::new("join_side", format!("operators[{i}].config.{field}"), message));
+                let hint = if spec.operators.iter().any(|known| known.id == *side) {
+                    format!("add an edge from '{side}' to '{}', or name an operator that has one", operator.id)
+                } else {
+                    nearest::hint(side.as_str(), "operators", spec.operators.iter().map(|known| known.id.as_str()))
+                };
+                faults.push(Fault::new("join_side", format!("operators[{i}].config.{field}"), message).with_hint(hint));
             }
         }
         if join.left_from == join.right_from {
             let message = format!("join '{}' names '{}' as both sides", operator.id, join.left_from);
-            faults.push(Fault::new("join_side", format!("operators[{i}].config.right_from"), message));
+            let fault = Fault::new("join_side", format!("operators[{i}].config.right_from"), message);
+            faults.push(fault.with_hint("name the other operator that leads to the join"));
         }
     }
 }
 
 fn cycle(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, faults: &mut Vec<Fault>) {
     let place = |id: &OperatorId| places.get(id).copied();
-    let ends: Vec<(usize, usize)> = spec.edges.iter().filter_map(|edge| Some((place(&edge.from)?, place(&edge.to)?))).collect();
+    let kind = |at: usize| spec.operators.get(at).map(|operator| &operator.kind);
+    // Edges that cannot be have faults of their own, and a cycle only through them is none.
+    let can_be = |&(from, to): &(usize, usize)| {
+        from != to && !matches!(kind(from), Some(OperatorKind::Sink)) && !matches!(kind(to), Some(OperatorKind::Source))
+    };
+    let ends = spec.edges.iter().filter_map(|edge| Some((place(&edge.from)?, place(&edge.to)?))).filter(can_be);
+    let ends: Vec<(usize, usize)> = ends.collect();
     // Side edges are at fault only where the edges alone make no cycle.
     let mut names = cycle_of(spec, &ends);
     let what = if names.is_empty() { "the edges and the routes of sources" } else { "the edges" };
     if names.is_empty() {
         let sides = side::of(spec, places, &ends).edges;
         names = cycle_of(spec, &ends.into_iter().chain(sides.iter().map(|side| (side.from, side.to))).collect::<Vec<_>>());
+    }
+    if names.is_empty() {
+        return;
     }
     faults.push(
         Fault::new("cycle", "edges", format!("{what} form a cycle through {}", names.join(", ")))
@@ -282,8 +299,13 @@ fn reach(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     for &operator in graph.order.iter().rev() {
         drained[operator] = matches!(spec.operators[operator].kind, OperatorKind::Sink) || graph.consumers(operator).any(|to| drained[to]);
     }
+    let places = positions(spec);
     for (i, operator) in spec.operators.iter().enumerate() {
         let (id, kind) = (&operator.id, operator.kind.name());
+        // Edges know only the first of several with one id, which has its own fault.
+        if places.get(id) != Some(&i) {
+            continue;
+        }
         if !fed[i] {
             let message = format!("{kind} '{id}' is not reached from any source");
             faults.push(

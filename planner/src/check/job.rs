@@ -36,7 +36,7 @@ fn parallelism(spec: &JobSpec, faults: &mut Vec<Fault>) {
     }
     let tasks: u64 = spec.operators.iter().map(|operator| u64::from(operator.parallelism.unwrap_or(spec.parallelism))).sum();
     if tasks > TASKS_MAX {
-        faults.push(Fault::new("too_many_tasks", "parallelism", format!("the job has {tasks} tasks, at most {TASKS_MAX} are allowed")));
+        faults.push(Fault::new("too_many_tasks", "parallelism", format!("the job has {tasks} tasks, at most {TASKS_MAX} are allowed")).with_hint("lower parallelism"));
     }
     if spec.operators.is_empty() {
         faults.push(
@@ -45,7 +45,7 @@ fn parallelism(spec: &JobSpec, faults: &mut Vec<Fault>) {
         );
     } else if spec.operators.len() > OPERATORS_MAX {
         let message = format!("the job has {} operators, at most {OPERATORS_MAX} are allowed", spec.operators.len());
-        faults.push(Fault::new("too_many_operators", "operators", message));
+        faults.push(Fault::new("too_many_operators", "operators", message).with_hint("split the job"));
     }
 }
 
@@ -58,7 +58,7 @@ fn placement(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
     let mut seen = std::collections::BTreeSet::new();
     for (i, node) in spec.node_ids.iter().enumerate() {
         if !seen.insert(node) {
-            faults.push(Fault::new("duplicate_node", format!("node_ids[{i}]"), format!("agent '{node}' is named more than once")));
+            faults.push(Fault::new("duplicate_node", format!("node_ids[{i}]"), format!("agent '{node}' is named more than once")).with_hint("name it once"));
         }
     }
     if spec.horizon.unwrap_or(door) == Horizon::Sealed {
@@ -140,7 +140,13 @@ fn recovery(spec: &JobSpec, faults: &mut Vec<Fault>) {
             "checkpoint.interval_ms is {}, it must be a multiple of epoch_ms, which is {}",
             checkpoint.interval_ms, checkpoint.epoch_ms
         );
-        faults.push(Fault::new("checkpoint_pace", "checkpoint.interval_ms", message));
+        let (epoch, interval) = (checkpoint.epoch_ms.max(1), checkpoint.interval_ms);
+        let above = (interval / epoch).saturating_add(1).saturating_mul(epoch);
+        let hint = match interval / epoch * epoch {
+            0 => format!("such as {above}"),
+            below => format!("such as {below} or {above}"),
+        };
+        faults.push(Fault::new("checkpoint_pace", "checkpoint.interval_ms", message).with_hint(hint));
     }
     for (field, value) in
         [("epoch_ms", checkpoint.epoch_ms), ("interval_ms", checkpoint.interval_ms), ("timeout_ms", checkpoint.timeout_ms)]
@@ -154,7 +160,7 @@ fn recovery(spec: &JobSpec, faults: &mut Vec<Fault>) {
             "restart.backoff_ms is {}, more than max_backoff_ms, which is {}",
             spec.restart.backoff_ms, spec.restart.max_backoff_ms
         );
-        faults.push(Fault::new("restart_backoff", "restart.backoff_ms", message));
+        faults.push(Fault::new("restart_backoff", "restart.backoff_ms", message).with_hint("lower backoff_ms, or raise max_backoff_ms"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules on sinks.
 
-use super::{not_available, unknown_column};
+use super::{not_available, unknown_column, unknown_operator};
 use crate::connector::{Format, SinkOptions};
 use crate::error::Fault;
 use crate::id::OperatorId;
@@ -17,16 +17,16 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             Some(operator) if matches!(operator.kind, OperatorKind::Sink) => {}
             Some(operator) => {
                 let message = format!("sinks names '{id}', which is a {}", operator.kind.name());
-                faults.push(Fault::new("not_a_sink", format!("{path}.operator_id"), message));
+                let hint = "name an operator of kind sink";
+                faults.push(Fault::new("not_a_sink", format!("{path}.operator_id"), message).with_hint(hint));
             }
-            None => faults.push(Fault::new(
-                "unknown_operator",
-                format!("{path}.operator_id"),
-                format!("sinks names the unknown operator '{id}'"),
-            )),
+            None => {
+                let message = format!("sinks names the unknown operator '{id}'");
+                faults.push(unknown_operator(format!("{path}.operator_id"), message, id, spec));
+            }
         }
         if !seen.insert(id) {
-            faults.push(Fault::new("duplicate_sink", format!("{path}.operator_id"), format!("sink '{id}' has more than one entry")));
+            faults.push(Fault::new("duplicate_sink", format!("{path}.operator_id"), format!("sink '{id}' has more than one entry")).with_hint("keep one of them"));
         }
         one(sink, &path, faults);
         if let SinkOptions::Result(_) = sink.config

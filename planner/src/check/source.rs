@@ -1,12 +1,12 @@
 //! Rules on sources: connector options, codec, columns, event time.
 
 use super::columns::{held_rows, is_pending, of_source};
-use super::{declared_names, duration, not_available, out_of_range};
+use super::{declared_names, duration, not_available, out_of_range, unknown_operator};
 use crate::connector::{Format, Generate, GenerateKind, KafkaSource, ScanStart, SourceOptions};
 use crate::error::Fault;
 use crate::schema::ColumnType;
 use crate::secret::refers;
-use crate::spec::{JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, TimeMode, WatermarkStrategy};
+use crate::spec::{DurabilitySync, JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, TimeMode, WatermarkStrategy};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
@@ -17,16 +17,16 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             Some(operator) if matches!(operator.kind, OperatorKind::Source) => {}
             Some(operator) => {
                 let message = format!("sources names '{id}', which is a {}", operator.kind.name());
-                faults.push(Fault::new("not_a_source", format!("{path}.operator_id"), message));
+                let hint = "name an operator of kind source";
+                faults.push(Fault::new("not_a_source", format!("{path}.operator_id"), message).with_hint(hint));
             }
-            None => faults.push(Fault::new(
-                "unknown_operator",
-                format!("{path}.operator_id"),
-                format!("sources names the unknown operator '{id}'"),
-            )),
+            None => {
+                let message = format!("sources names the unknown operator '{id}'");
+                faults.push(unknown_operator(format!("{path}.operator_id"), message, id, spec));
+            }
         }
         if !seen.insert(id) {
-            faults.push(Fault::new("duplicate_source", format!("{path}.operator_id"), format!("source '{id}' has more than one entry")));
+            faults.push(Fault::new("duplicate_source", format!("{path}.operator_id"), format!("source '{id}' has more than one entry")).with_hint("keep one of them"));
         }
         one(source, &path, faults);
     }
@@ -50,6 +50,14 @@ fn one(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     codec(source, path, faults);
     columns(source, path, faults);
     time(source, path, faults);
+    if let Some(durability) = &source.durability
+        && durability.sync == DurabilitySync::Periodic
+        && !durability.allow_loss
+    {
+        let message = format!("durability.sync 'periodic' of source '{id}' may lose what it took last, and allow_loss is false");
+        let fault = Fault::new("periodic_loss", format!("{path}.durability.sync"), message);
+        faults.push(fault.with_hint("set durability.allow_loss to true, or sync to group_commit"));
+    }
     if source.durability.as_ref().is_some_and(|durability| durability.enabled) {
         let hint = "leave it out: sources that can be read again lose nothing without it";
         faults.push(not_available(format!("{path}.durability"), "the input log (durability)", hint));
@@ -73,11 +81,8 @@ fn options(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     match &source.config {
         SourceOptions::Generate(generate) => generated(generate, &who, &path, faults),
         SourceOptions::Values(values) => {
-            let width = source.schema.len();
-            if let Some(at) = values.rows.iter().position(|row| row.len() != width) {
-                let have = values.rows.get(at).map_or(0, Vec::len);
-                let message = format!("row {} of {who} has {have} cells, but {width} columns are declared", at + 1);
-                faults.push(Fault::new("values_width", format!("{path}.rows[{at}]"), message));
+            if !source.schema.is_empty() {
+                super::values::check(source, &values.rows, &path, faults);
             }
         }
         SourceOptions::File(file) => {
@@ -115,12 +120,12 @@ fn generated(generate: &Generate, who: &str, path: &str, faults: &mut Vec<Fault>
                         "bad_context",
                         format!("{path}.context"),
                         format!("the context of {who} is not a JSON object"),
-                    )),
+                    ).with_hint("such as context: '{\"k\": 1}'")),
                     Err(error) => faults.push(Fault::new(
                         "bad_context",
                         format!("{path}.context"),
                         format!("the context of {who} is not JSON: {error}"),
-                    )),
+                    ).with_hint("such as context: '{\"k\": 1}'")),
                 },
             }
             if !(1..=1 << 20).contains(&generate.batch_size) {
@@ -157,7 +162,8 @@ fn kafka_options(kafka: &KafkaSource, who: &str, path: &str, faults: &mut Vec<Fa
         }
         (ScanStart::Earliest | ScanStart::Latest | ScanStart::Group, Some(_)) => {
             let message = format!("{who} has scan.timestamp_ms, but scan.start is not timestamp");
-            faults.push(Fault::new("option_not_used", format!("{path}.scan.timestamp_ms"), message));
+            let fault = Fault::new("option_not_used", format!("{path}.scan.timestamp_ms"), message);
+            faults.push(fault.with_hint("set scan.start to timestamp, or leave scan.timestamp_ms out"));
         }
         (ScanStart::Timestamp, Some(_)) | (ScanStart::Earliest | ScanStart::Latest | ScanStart::Group, None) => {}
     }
@@ -295,7 +301,8 @@ fn columns(source: &Source, path: &str, faults: &mut Vec<Fault>) {
         let timed = matches!(column.ty, ColumnType::Timestamp { .. } | ColumnType::BigInt);
         if column.timestamp_unit.is_some() && !timed {
             let message = format!("column '{}' of {who} has a timestamp_unit, but is {}", column.name, column.ty);
-            faults.push(Fault::new("unit_without_time", format!("{path}.schema[{j}].timestamp_unit"), message));
+            let fault = Fault::new("unit_without_time", format!("{path}.schema[{j}].timestamp_unit"), message);
+            faults.push(fault.with_hint("leave timestamp_unit out, or declare the column as TIMESTAMP(3)"));
         }
     }
     fixed_columns(source, path, faults);

@@ -2,7 +2,7 @@
 //! Spellings that streams have beyond those of jobs are turned into them here.
 
 use super::{Reader, child, key, text_of};
-use crate::options::fit::nearest;
+use weir_planner::nearest::nearest;
 use crate::options::node::{Key, Node, Value};
 use crate::streams::shape::Family;
 use weir_planner::error::Place;

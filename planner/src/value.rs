@@ -1,7 +1,7 @@
 //! Text to values: the one set of rules for what a BIGINT, DECIMAL or TIMESTAMP looks like in
 //! JSON, CSV and `values` (C30). Nothing passes through a double that is not one (C32).
 
-use weir_planner::time::TimeUnit;
+use crate::time::TimeUnit;
 
 /// Why a text is not a value of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
