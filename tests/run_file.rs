@@ -199,6 +199,9 @@ fn a_version_never_changes_its_content() {
         2,
         &["added tasks window-2-0", "removed tasks window-1-0"],
     );
+    // Nor is the state of one aggregate that of another.
+    let summed = ("expr: sum(n)", "expr: max(n)");
+    ended(&go(&[("version: 2", "version: 3"), summed], &[]), 2, &["operators[window-1].config.aggregates[total].expr", "--fresh"]);
     // None of the refused runs has changed what counts.
     ended(&go(&[], &[]), 0, &[]);
     // A raised version may have other content with the same tasks, and there is no way back but a fresh start.

@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::gauge::ProcessGauge;
 use crate::link::ReadStream;
 use crate::read;
-use crate::sample;
 use crate::reconcile::{Held, OnStart, OnStop, on_start, on_stop};
 use crate::region::{JobDirs, blocking};
 use crate::runner::attempt::{Attempt, Order, superseded};
 use crate::runner::{self, Connectors, Context, Options};
+use crate::sample;
 use crate::secret::{Environment, Secrets};
 use crate::shard::Shards;
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use weir_kernel::chain::OPEN_EPOCH_BYTES_MAX;
 use weir_kernel::io::Clock;
 use weir_planner::error::Class;
-use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId, JobVersion};
+use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{Failure, JobObservation, Load, PROTOCOL_VERSION, ReadRequest, ReadTarget, Register, RunningAttempt, Start};
 
@@ -150,14 +150,10 @@ impl Agent {
         blocking(move || context.decisions.keep_spec(&spec.submitted.id, &spec)).await
     }
 
-    /// The version whose cut is in this directory; `None` where nothing of the job was decided.
-    pub async fn decided_version(&self, job: &JobId) -> Result<Option<JobVersion>, Error> {
+    /// Whether anything of the job was decided in this directory.
+    pub async fn has_cut(&self, job: &JobId) -> Result<bool, Error> {
         let (context, job) = (self.inner.context.clone(), job.clone());
-        blocking(move || {
-            let decided = !context.decisions.regions(&job)?.is_empty();
-            Ok(context.decisions.job(&job)?.filter(|_| decided).map(|record| record.version))
-        })
-        .await
+        blocking(move || Ok(!context.decisions.regions(&job)?.is_empty())).await
     }
 
     /// Whether a start of this plan could go on from the job's local cut, without starting anything;

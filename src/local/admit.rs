@@ -10,7 +10,7 @@ use weir_agent::decision::KeptSpec;
 use weir_planner::compile::compile;
 use weir_planner::error::Class;
 use weir_planner::plan::JobPlan;
-use weir_planner::spec::{Horizon, JobSpec, differences, listed, with_tuning_of};
+use weir_planner::spec::{Horizon, JobSpec, OperatorKind, differences, listed, with_tuning_of};
 
 /// Differences that a refusal names.
 const NAMED_MAX: usize = 8;
@@ -62,9 +62,14 @@ pub async fn all(agent: &Agent, loaded: &[&Loaded], config: &RunConfig) -> anyho
         return Ok(Ok(ready));
     }
     let mut of_cuts = Vec::new();
-    for job in &ready {
+    for (job, kept) in ready.iter().zip(&kept) {
         match agent.check_cut(&job.plan).await {
-            Ok(()) => {}
+            Ok(()) => {
+                let changed = kept.as_ref().and_then(|kept| of_state(&kept.bound, &job.spec.bound));
+                if let (Some(reason), true) = (changed, agent.has_cut(&job.plan.job).await?) {
+                    of_cuts.push(reason);
+                }
+            }
             Err(error) if error.class == Class::User => of_cuts.push(error.message),
             Err(error) => return Err(error.into()),
         }
@@ -116,6 +121,25 @@ fn of_version(old: &JobSpec, new: &JobSpec) -> Option<String> {
             })
         }
     }
+}
+
+/// Why the state that `old` left means nothing to `new`, though the tasks are the same: a window's
+/// entries are what its keys, its lengths and its aggregates made them.
+fn of_state(old: &JobSpec, new: &JobSpec) -> Option<String> {
+    let is_window = |id: &str| old.operators.iter().any(|one| one.id.as_str() == id && matches!(one.kind, OperatorKind::Window(_)));
+    let kept = |path: &String| {
+        let found = path.strip_prefix("operators[").and_then(|rest| rest.split_once("].config."));
+        found.is_some_and(|(id, field)| is_window(id) && ["window", "keys", "aggregates"].iter().any(|kept| field.starts_with(kept)))
+    };
+    let changed: Vec<String> = differences(old, new).into_iter().filter(kept).collect();
+    (!changed.is_empty()).then(|| {
+        format!(
+            "job {}: version {} changes what its state was made by ({}), and the state cannot be read as another: leave that as it was, or give --fresh to give the state up",
+            new.id,
+            new.version,
+            listed(&changed, NAMED_MAX)
+        )
+    })
 }
 
 #[cfg(test)]
