@@ -62,10 +62,11 @@ pub async fn all(agent: &Agent, loaded: &[&Loaded], config: &RunConfig) -> anyho
         return Ok(Ok(ready));
     }
     let mut of_cuts = Vec::new();
-    for (job, kept) in ready.iter().zip(&kept) {
+    for job in &ready {
         match agent.check_cut(&job.plan).await {
             Ok(()) => {
-                let changed = kept.as_ref().and_then(|kept| of_state(&kept.bound, &job.spec.bound));
+                let kept = agent.kept_spec(&job.plan.job).await?;
+                let changed = kept.and_then(|kept| of_state(&kept.bound, &job.spec.bound));
                 if let (Some(reason), true) = (changed, agent.has_cut(&job.plan.job).await?) {
                     of_cuts.push(reason);
                 }
