@@ -161,6 +161,41 @@ fn a_run_goes_on_after_sigterm_and_after_kill() {
     assert_eq!(sums, expected);
 }
 
+/// STR-2, STR-6, C51: rows that a buffer holds survive `kill -9`: none is lost, none comes twice, and
+/// their order stays.
+#[test]
+fn a_buffer_keeps_its_rows_over_kills() {
+    const ROWS: u64 = 4_000;
+    for (kind, config) in [("memory", "{memory: {capacity: 300, timeout_ms: 3600000}}"), ("tumbling", "{tumbling: {interval_ms: 150}}")] {
+        let dir = temporary();
+        let (numbered, data) = (dir.path().join("numbers"), dir.path().join("data"));
+        let plain = numbering("numbers", ROWS, &numbered, "", "");
+        let held = plain
+            .replace(
+                "      - {id: sink-1, kind",
+                &format!("      - {{id: hold, kind: buffer, config: {config}}}\n      - {{id: sink-1, kind"),
+            )
+            .replace("to: sink-1}", "to: hold}\n      - {id: e2, from: hold, to: sink-1}");
+        let file = write(dir.path(), "held.yaml", &jobs(&[held]));
+        let mut written = 0;
+        for round in 0..3 {
+            let mut running = started(&file, &data, &[]);
+            // It has gone on, and holds rows again: the file ends with a whole batch.
+            until("rows are written", PATIENCE, || (lines(&numbered).len() > written + 250).then_some(()));
+            running.kill();
+            drop(running);
+            written = lines(&numbered).len();
+            assert!(written < ROWS as usize, "{kind} {round}: it was killed in the middle");
+        }
+        ended(&run(&file, &data, &[]), 0, &[]);
+        let inorder: Vec<String> = lines(&numbered);
+        assert_whole(&numbers(&numbered));
+        assert_eq!(inorder.len() as u64, ROWS, "{kind}");
+        let number = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap()["n"].as_i64().unwrap();
+        assert!(inorder.iter().map(number).is_sorted(), "{kind}: in the order in which they came");
+    }
+}
+
 /// JOB-1, J1, CKP-8, G3: what a next run of the same job may bring, and what not.
 #[test]
 fn a_version_never_changes_its_content() {
