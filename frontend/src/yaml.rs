@@ -299,4 +299,6 @@ fn job(node: &Node, prefix: &str, document: &mut Document, faults: &mut Vec<Faul
 }
 
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
 mod tests;
