@@ -253,7 +253,8 @@ fn a_source_judges_where_no_window_does() {
 /// gives keys, window, state and count; cuts do not name it (PLAN-2).
 #[test]
 fn a_shuffled_aggregate_gets_a_first_stage() {
-    let changes = [("/operators/1/id", json!("count-partial")), ("/edges/0/to", json!("count-partial")), ("/edges/1/from", json!("count-partial"))];
+    let changes =
+        [("/operators/1/id", json!("count-partial")), ("/edges/0/to", json!("count-partial")), ("/edges/1/from", json!("count-partial"))];
     let plan = plan(changed(&changes));
     assert_eq!(shape(&plan).0[0], "bids+count-partial+count-partial2 x2");
     let stage = &plan.chains[0].operators[2];
@@ -276,7 +277,9 @@ fn a_shuffled_aggregate_gets_a_first_stage() {
 fn what_stands_against_a_first_stage() {
     let stages = |changes: &[(&str, Value)]| {
         let plan = plan(changed(changes));
-        let of = |chain: &crate::plan::Chain| chain.operators.iter().filter(|o| matches!(o.work, Work::Partial(_))).map(|o| o.id.as_str().to_owned()).collect::<Vec<_>>();
+        let of = |chain: &crate::plan::Chain| {
+            chain.operators.iter().filter(|o| matches!(o.work, Work::Partial(_))).map(|o| o.id.as_str().to_owned()).collect::<Vec<_>>()
+        };
         let window = plan.chains.iter().find(|chain| chain.operators[0].id.as_str() == "count").map(|chain| chain.id);
         (plan.chains.iter().flat_map(of).collect::<Vec<_>>(), window.and_then(|window| obstacle(&plan, window)))
     };
@@ -293,7 +296,10 @@ fn what_stands_against_a_first_stage() {
     assert_eq!(stages(&forked), (vec![], shared("thin")));
     assert_eq!(stages(&[("/operators/1/parallelism", json!(1)), ("/operators/2/parallelism", json!(1))]), (vec![], None));
     assert_eq!(stages(&[("/parallelism", json!(1))]).0, [""; 0]);
-    assert_eq!(stages(&[("/operators/2/config/keys", json!([])), ("/sinks/1/config/key", json!([]))]), (vec![], Some(Obstacle::NotShuffled)));
+    assert_eq!(
+        stages(&[("/operators/2/config/keys", json!([])), ("/sinks/1/config/key", json!([]))]),
+        (vec![], Some(Obstacle::NotShuffled))
+    );
     let mut late = vec![("/sources/0/time/late_event_policy", json!("route")), ("/sources/0/time/late_event_route", json!("late"))];
     late.extend(sink("late"));
     assert_eq!(stages(&late), (vec![], Some(Obstacle::LateRouted)));
@@ -375,12 +381,15 @@ fn plans_are_the_same_byte_for_byte() {
     assert_eq!(serde_json::from_slice::<JobPlan>(&bytes).unwrap(), one);
 }
 
-/// A layered graph of maps and unions between sources and sinks; every operator passes its input on.
+/// A layered graph of maps and unions between sources and sinks, some of whose sources route bad
+/// records and late rows, with pools of ordered lanes between; every operator passes its input on.
 fn graphs() -> impl Strategy<Value = JobSpec> {
     let layer = prop::collection::vec((1u32..5, prop::collection::vec(any::<prop::sample::Index>(), 1..3), any::<(bool, bool)>()), 1..4);
-    (prop::collection::vec(1u32..5, 1..3), prop::collection::vec(layer, 0..4)).prop_map(|(sources, layers)| {
+    let source = (1u32..5, any::<(bool, bool)>());
+    let pools = prop::collection::vec((2u32..5, 1usize..3), 0..2);
+    (prop::collection::vec(source, 1..3), prop::collection::vec(layer, 0..4), pools, 1u32..4).prop_map(|(sources, layers, pools, dead)| {
         let (mut operators, mut edges) = (Vec::new(), BTreeSet::new());
-        for (i, parallelism) in sources.iter().enumerate() {
+        for (i, (parallelism, _)) in sources.iter().enumerate() {
             operators.push(json!({"id": format!("source{i}"), "kind": "source", "parallelism": parallelism}));
         }
         for layer in &layers {
@@ -391,28 +400,109 @@ fn graphs() -> impl Strategy<Value = JobSpec> {
                 edges.extend(inputs.iter().map(|input| (input.index(above), id, flags.0, flags.1 && !flags.0)));
             }
         }
+        // A pool takes from one subtask, deals to lanes of so many operators, and collects into one.
+        let mut ordered = BTreeSet::new();
+        for (wide, long) in &pools {
+            let from = operators.len();
+            operators.push(json!({"id": format!("deals{from}"), "kind": "map", "parallelism": 1}));
+            edges.insert((from % sources.len(), from, false, false));
+            for _ in 0..*long {
+                let at = operators.len();
+                operators.push(json!({"id": format!("lane{at}"), "kind": "map", "parallelism": wide}));
+                edges.insert((at - 1, at, false, false));
+            }
+            let at = operators.len();
+            operators.push(json!({"id": format!("collects{at}"), "kind": "map", "parallelism": 1}));
+            edges.insert((at - 1, at, false, false));
+            ordered.extend([(from, from + 1), (at - 1, at)]);
+        }
         let open: Vec<usize> = (0..operators.len()).filter(|at| !edges.iter().any(|(from, ..)| from == at)).collect();
-        let ends = open.iter().map(|from| {
+        for from in open {
             operators.push(json!({"id": format!("sink{from}"), "kind": "sink"}));
-            (*from, operators.len() - 1, false, false)
-        });
-        let ends: Vec<_> = ends.collect();
-        edges.extend(ends);
+            edges.insert((from, operators.len() - 1, false, false));
+        }
+        let routed = |at: fn(&(bool, bool)) -> bool| sources.iter().any(|(_, routes)| at(routes));
+        for (id, _) in [("bad", routed(|routes| routes.0)), ("late", routed(|routes| routes.1))].into_iter().filter(|(_, routed)| *routed) {
+            operators.push(json!({"id": id, "kind": "sink", "parallelism": dead}));
+        }
         let name = |at: usize| operators[at]["id"].clone();
         let mut pairs = BTreeSet::new();
         let edges: Vec<Value> = edges
             .iter()
             .filter(|(from, to, ..)| pairs.insert((*from, *to)))
             .map(|(from, to, partitioned, broadcast)| {
-                json!({"id": format!("e{from}-{to}"), "from": name(*from), "to": name(*to), "partitioned": partitioned, "broadcast": broadcast})
+                json!({"id": format!("e{from}-{to}"), "from": name(*from), "to": name(*to), "partitioned": partitioned, "broadcast": broadcast,
+                    "ordered": ordered.contains(&(*from, *to))})
             })
             .collect();
         let of = |kind: &str| operators.iter().filter(|o| o["kind"] == kind).map(|o| o["id"].clone()).collect::<Vec<_>>();
-        let entries = |kind: &str, key: &str, name: &str| of(kind).into_iter().map(|id| json!({"operator_id": id, key: name, "config": {"type": name}})).collect::<Vec<_>>();
-        let job = json!({"id": "any", "parallelism": 2, "operators": operators, "edges": edges,
-            "sources": entries("source", "input_type", "memory"), "sinks": entries("sink", "output_type", "drop")});
+        let source = |(id, (_, (bad, late))): (Value, &(u32, (bool, bool)))| {
+            let on_error = if *bad { json!({"policy": "route", "to": "bad"}) } else { json!({"policy": "skip"}) };
+            let mut time = json!({"mode": "event_time", "timestamp_field": "at", "watermark": {}});
+            if *late {
+                time["late_event_policy"] = json!("route");
+                time["late_event_route"] = json!("late");
+            }
+            json!({"operator_id": id, "input_type": "memory", "config": {"type": "memory"}, "codec": {"type": "json"},
+                "schema": [{"name": "at", "type": "BIGINT"}], "on_error": on_error, "time": time})
+        };
+        let entries: Vec<Value> = of("source").into_iter().zip(&sources).map(source).collect();
+        let sinks: Vec<Value> =
+            of("sink").into_iter().map(|id| json!({"operator_id": id, "output_type": "drop", "config": {"type": "drop"}})).collect();
+        let job = json!({"id": "any", "parallelism": 2, "operators": operators, "edges": edges, "sources": entries, "sinks": sinks});
         serde_json::from_value(job).unwrap()
     })
+}
+
+/// Side edges of a spec without windows, found edge by edge: from each source that routes, and for
+/// bad records from each map that some route reaches and no stricter policy.
+fn routed(spec: &JobSpec) -> BTreeSet<(String, String, &'static str)> {
+    let mut found = BTreeSet::new();
+    let text = |id: &OperatorId| id.as_str().to_owned();
+    let mut behind: BTreeSet<String> = BTreeSet::new();
+    for source in &spec.sources {
+        let id = text(&source.operator_id);
+        if source.time.late_event_policy == LatePolicy::Route {
+            found.insert((id.clone(), "late".to_owned(), "late"));
+        }
+        if source.on_error.policy == ErrorPolicy::Route {
+            found.insert((id.clone(), "bad".to_owned(), "error"));
+            behind.insert(id);
+        }
+    }
+    loop {
+        let next: Vec<String> = spec.edges.iter().filter(|e| behind.contains(e.from.as_str())).map(|e| text(&e.to)).collect();
+        let before = behind.len();
+        behind.extend(next);
+        if behind.len() == before {
+            break;
+        }
+    }
+    let map = |id: &String| spec.operators.iter().any(|o| o.id.as_str() == id && matches!(o.kind, crate::spec::OperatorKind::Map(_)));
+    found.extend(behind.iter().filter(|id| map(id)).map(|id| (id.clone(), "bad".to_owned(), "error")));
+    found
+}
+
+/// PLAN-3: every key belongs to exactly one subtask, for every number of key groups up to 512 and
+/// every number of subtasks: each range begins where the one before it ends, and ends where the law says.
+#[test]
+fn every_small_division_covers_every_key_group() {
+    for max in 1u32..=512 {
+        for parallelism in 1..=max {
+            let mut next = 0;
+            for subtask in 0..parallelism {
+                let range = key_group_range(max, parallelism, subtask);
+                assert_eq!((range.start, range.end), (next, (subtask + 1) * max / parallelism), "{max} {parallelism} {subtask}");
+                assert!(!range.is_empty(), "no subtask is without a key group while there are enough");
+                next = range.end;
+            }
+            assert_eq!(next, max);
+            for group in [0, max / 2, max - 1] {
+                let owner = key_group_owner(max, parallelism, group);
+                assert!(key_group_range(max, parallelism, owner).contains(&group), "{max} {parallelism} {group}");
+            }
+        }
+    }
 }
 
 proptest! {
@@ -442,8 +532,9 @@ proptest! {
         prop_assert_eq!(owners, vec![key_group_owner(max, parallelism, group)]);
     }
 
-    /// Every operator is in exactly one chain; edges connect exactly the pairs that their operators
-    /// have, whatever was fused; chains come after what feeds them; regions are the components of
+    /// PLAN-1, PLAN-2, PLAN-5, JOB-5: every operator is in exactly one chain; edges, side edges and
+    /// those that deal and collect connect exactly the pairs that their operators have, whatever was
+    /// fused; a second compilation gives the same bytes; chains come after what feeds them; regions are the components of
     /// the pairs, found here by spreading from each task.
     #[test]
     fn plans_hold_what_the_graph_says(spec in graphs()) {
@@ -456,6 +547,7 @@ proptest! {
         let chain_of = |id: &crate::id::OperatorId| plan.chains.iter().find(|chain| chain.operators.iter().any(|operator| operator.id == *id)).unwrap();
         let parallelism = |id: &crate::id::OperatorId| spec.operators.iter().find(|operator| operator.id == *id).unwrap().parallelism.unwrap_or(2);
         let mut crossing = 0;
+        let all = |p: u32, q: u32| (0..p).flat_map(|i| (0..q).map(move |j| (i, j))).collect::<Vec<_>>();
         for edge in &spec.edges {
             let (from, to) = (chain_of(&edge.from), chain_of(&edge.to));
             if from.id == to.id {
@@ -467,13 +559,31 @@ proptest! {
             prop_assert!(from.id < to.id);
             prop_assert_eq!(&from.operators.last().unwrap().id, &edge.from);
             prop_assert_eq!(&to.operators[0].id, &edge.to);
-            let planned = plan.edges.iter().find(|planned| planned.from == from.id && planned.to == to.id).unwrap();
+            let planned: Vec<_> = plan.edges.iter().filter(|planned| planned.from == from.id && planned.to == to.id && planned.port == Port::Main).collect();
+            prop_assert_eq!(planned.len(), 1);
             let (p, q) = (parallelism(&edge.from), parallelism(&edge.to));
             let forward = p == q && ((!edge.partitioned && !edge.broadcast) || p == 1);
-            let pairs: Vec<(u32, u32)> = (0..p).flat_map(|i| (0..q).map(move |j| (i, j))).filter(|(i, j)| !forward || i == j).collect();
-            prop_assert_eq!(plan.pairs(planned), pairs);
+            prop_assert_eq!(plan.pairs(planned[0]), all(p, q).into_iter().filter(|(i, j)| !forward || i == j).collect::<Vec<_>>());
+            let turns = match (edge.ordered, p, q) {
+                (true, 1, 2..) => planned[0].routing == Routing::Deal,
+                (true, 2.., 1) => planned[0].routing == Routing::Collect,
+                _ => !matches!(planned[0].routing, Routing::Deal | Routing::Collect),
+            };
+            prop_assert!(turns, "{:?}", planned[0]);
         }
-        prop_assert_eq!(plan.edges.len(), crossing);
+        let mut sides = BTreeSet::new();
+        for edge in plan.edges.iter().filter(|edge| edge.port != Port::Main) {
+            let (id, what) = match &edge.port { Port::Error(id) => (id, "error"), Port::Late(id) => (id, "late"), Port::Main => continue };
+            prop_assert_eq!(chain_of(id).id, edge.from);
+            prop_assert!(edge.from < edge.to);
+            let to = &plan.chain(edge.to).operators[0].id;
+            let (p, q) = (parallelism(id), parallelism(to));
+            prop_assert_eq!(plan.pairs(edge), all(p, q).into_iter().filter(|(i, j)| p != q || i == j).collect::<Vec<_>>());
+            prop_assert!(sides.insert((id.as_str().to_owned(), to.as_str().to_owned(), what)), "a side edge stands twice");
+        }
+        prop_assert_eq!(&sides, &routed(&spec));
+        prop_assert_eq!(plan.edges.len(), crossing + sides.len());
+        prop_assert_eq!(serde_json::to_vec(&plan).unwrap(), serde_json::to_vec(&compile(&spec, Horizon::Local).unwrap()).unwrap());
         let tasks: Vec<(ChainId, u32)> = plan.chains.iter().flat_map(|chain| (0..chain.parallelism).map(|subtask| (chain.id, subtask))).collect();
         let links: Vec<((ChainId, u32), (ChainId, u32))> = plan.edges.iter().flat_map(|edge| plan.pairs(edge).into_iter().map(|(i, j)| ((edge.from, i), (edge.to, j)))).collect();
         let mut left: BTreeSet<(ChainId, u32)> = tasks.iter().copied().collect();

@@ -77,10 +77,7 @@ fn what_is_dealt_is_collected() {
         |json| json["edges"][1]["partitioned"] = json!(true),
         &["edge 'deal' deals batches out, but edge 'on' to 'more' does not collect them"],
     );
-    says(
-        |json| json["edges"][0]["ordered"] = json!(false),
-        &["edge 'collect' collects in order what no ordered edge has dealt out"],
-    );
+    says(|json| json["edges"][0]["ordered"] = json!(false), &["edge 'collect' collects in order what no ordered edge has dealt out"]);
 }
 
 #[test]
@@ -98,7 +95,10 @@ fn lanes_are_stateless_and_alone() {
     );
     let second = |json: &mut Value, to: &str| {
         json["operators"].as_array_mut().unwrap().push(json!({"id": "more-in", "kind": "source"}));
-        json["sources"].as_array_mut().unwrap().push(json!({"operator_id": "more-in", "input_type": "memory", "config": {"type": "memory"}}));
+        json["sources"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"operator_id": "more-in", "input_type": "memory", "config": {"type": "memory"}}));
         json["edges"].as_array_mut().unwrap().push(json!({"id": "beside", "from": "more-in", "to": to}));
     };
     says(|json| second(json, "lane"), &["edge 'deal' deals batches out, but the lane 'lane' has another input"]);
@@ -156,15 +156,16 @@ fn routes_and_lanes() {
             json["operators"][1]["config"] = json!({"project": ["value"]});
             json["operators"][2] = json!({"id": "more", "kind": "map", "parallelism": 3});
         },
-        &[
-            "the error route of source 'in' leads from map 'more' to 'out', which is also a normal edge",
-        ],
+        &["the error route of source 'in' leads from map 'more' to 'out', which is also a normal edge"],
     );
     says(
         |json| {
             route(json, "dead");
             json["operators"].as_array_mut().unwrap().push(json!({"id": "other", "kind": "source"}));
-            json["sources"].as_array_mut().unwrap().push(json!({"operator_id": "other", "input_type": "memory", "config": {"type": "memory"},
+            json["sources"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"operator_id": "other", "input_type": "memory", "config": {"type": "memory"},
                 "on_error": {"policy": "route", "to": "lane"}}));
             json["operators"].as_array_mut().unwrap().push(json!({"id": "end", "kind": "sink"}));
             json["sinks"].as_array_mut().unwrap().push(json!({"operator_id": "end", "output_type": "drop", "config": {"type": "drop"}}));

@@ -67,8 +67,10 @@ fn a_late_route_leads_from_window_and_source() {
 /// another one finds nothing late, and one over batches does not judge.
 #[test]
 fn every_window_that_judges_routes() {
-    let hour = json!({"window": {"tumbling": {"size_ms": 3_600_000}}, "keys": ["bidder"], "aggregates": [{"expr": "sum(price)", "as": "total"}]});
-    let day = json!({"window": {"tumbling": {"size_ms": 86_400_000}}, "keys": ["bidder"], "aggregates": [{"expr": "sum(total)", "as": "total"}]});
+    let hour =
+        json!({"window": {"tumbling": {"size_ms": 3_600_000}}, "keys": ["bidder"], "aggregates": [{"expr": "sum(price)", "as": "total"}]});
+    let day =
+        json!({"window": {"tumbling": {"size_ms": 86_400_000}}, "keys": ["bidder"], "aggregates": [{"expr": "sum(total)", "as": "total"}]});
     let mut changes = with(late_to("dead"));
     changes.extend([
         ("/operators/-", json!({"id": "hourly", "kind": "window", "config": hour})),
@@ -145,7 +147,10 @@ fn routes_that_meet_have_the_same_columns() {
     );
     let mut both = with([errors_to("dead")]);
     both.extend(late_to("dead"));
-    says(&both, "the inputs of sink 'dead' differ: the late route of 'count' has 4 columns instead of 6 (the first is the error route of 'bids')");
+    says(
+        &both,
+        "the inputs of sink 'dead' differ: the late route of 'count' has 4 columns instead of 6 (the first is the error route of 'bids')",
+    );
     let mut second = sample()["sources"][0].clone();
     second["operator_id"] = json!("more");
     second["on_error"] = json!({"policy": "route", "to": "dead"});
@@ -202,10 +207,7 @@ fn maps_follow_the_strictest_policy() {
 #[test]
 fn maps_on_side_ways() {
     let told = |id: &str| {
-        vec![
-            ("/operators/-", json!({"id": id, "kind": "map"})),
-            ("/edges/-", json!({"id": format!("to-{id}"), "from": id, "to": "dead"})),
-        ]
+        vec![("/operators/-", json!({"id": id, "kind": "map"})), ("/edges/-", json!({"id": format!("to-{id}"), "from": id, "to": "dead"}))]
     };
     let mut errors = with([errors_to("told")]);
     errors.extend(told("told"));
