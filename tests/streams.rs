@@ -7,6 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use support::broker::{Broker, free_port};
 use support::process::{Ended, Weir, finish, temporary, weir_command, write};
 use support::rest::Rest;
 use support::{PATIENCE, until};
@@ -48,7 +49,7 @@ fn every_input_and_buffer_passes_its_rows_on() {
     let inputs = [
         ("memory", "{type: memory, messages: [{k: a, x: 1}, {k: b, x: 2}, {k: a, x: 3}]}", "{type: json_to_arrow}"),
         ("file", "{type: file, path: in.ndjson}", "{type: json_to_arrow}"),
-        ("csv", "{type: file, input_type: {type: csv, path: in.csv, header: true}}", "{type: sql, query: SELECT k, x FROM flow}"),
+        ("csv", "{type: file, input_type: {type: csv, path: in.csv, header: true}}", "{type: sql, query: 'SELECT k, x FROM flow'}"),
         ("generate", "{type: generate, context: {k: 'n{{counter}}', x: 7}, batch_size: 2, count: 3}", "{type: json_to_arrow}"),
     ];
     let mut document = "streams:\n".to_owned();
@@ -236,7 +237,7 @@ output: {type: http, url: 'http://127.0.0.1:1/rows', headers: {authorization: Be
     assert_eq!(rest.get("/api/v1/jobs").expect(200)["items"], json!([]));
     let refused = rest.get("/api/v1/jobs/ticks").expect(409);
     assert_eq!((&refused["code"], &refused["hint"]), (&json!("is_stream"), &json!("look at /api/v1/streams/ticks")));
-    assert_eq!(sql.rows("SELECT name FROM weir.jobs"), [["ticks"]]);
+    assert_eq!(sql.rows("SELECT id FROM weir.jobs"), [["ticks"]]);
     // The one namespace.
     sql.run("CREATE SOURCE v (k BIGINT) AS VALUES (1)");
     sql.run("CREATE JOB taken AS SELECT k FROM v");
@@ -258,4 +259,54 @@ output: {type: http, url: 'http://127.0.0.1:1/rows', headers: {authorization: Be
     until("the stream stands", PATIENCE, || stands(&rest, "stopped"));
     assert_eq!(rest.send(reqwest::Method::DELETE, "/api/v1/streams/quiet", None).status, 204);
     rest.get("/api/v1/streams/quiet").expect(404);
+}
+
+/// STR-4: HTTP in, a topic between, HTTP out, file at the end: three streams in a row, each of which
+/// passes on what the one before gave.
+#[test]
+fn http_and_kafka_are_inputs_and_outputs() {
+    let (data, dir) = (temporary(), temporary());
+    let broker = Broker::noida(&dir.path().join("broker"));
+    broker.create_topic("readings", 1);
+    let weir = Weir::up(data.path());
+    let rest = Rest::new(weir.http());
+    let (first, last, brokers) = (free_port(), free_port(), broker.address());
+    let out = dir.path().join("out");
+    for document in [
+        format!(
+            "id: take
+input: {{type: http, address: '127.0.0.1:{first}', path: /in, schema: [{{name: k, type: TEXT}}, {{name: x, type: BIGINT}}]}}
+pipeline: {{processors: [{{type: json_to_arrow}}, {{type: sql, query: SELECT * FROM flow WHERE x > 1}}]}}
+output: {{type: kafka, brokers: ['{brokers}'], topic: {{type: value, value: readings}}, client_id: take, acks: all}}
+"
+        ),
+        format!(
+            "id: keep
+input: {{type: http, address: '127.0.0.1:{last}', path: /end, codec: json, schema: [{{name: k, type: TEXT}}, {{name: y, type: BIGINT}}]}}
+output: {{type: file, path: '{}'}}
+",
+            out.display()
+        ),
+        format!(
+            "id: between
+input: {{type: kafka, brokers: ['{brokers}'], topics: [readings], consumer_group: streams, start_from_latest: false}}
+pipeline: {{thread_num: 2, processors: [{{type: json_to_arrow}}, {{type: sql, query: 'SELECT k, x * 10 AS y FROM flow'}}]}}
+output: {{type: http, url: 'http://127.0.0.1:{last}/end', method: POST, retry_count: 3}}
+"
+        ),
+    ] {
+        rest.post_yaml("/api/v1/streams?desired_state=running", &document).expect(201);
+    }
+    // The third one has no columns before there is a record.
+    for id in ["take", "keep"] {
+        until("the stream runs", PATIENCE, || (rest.get(&format!("/api/v1/streams/{id}")).expect(200)["state"] == "running").then_some(()));
+    }
+    let records = "{\"k\": \"a\", \"x\": 1}\n{\"k\": \"b\", \"x\": 2}\n{\"k\": \"c\", \"x\": 3}\n";
+    let body = Some(("application/x-ndjson", records.to_owned()));
+    let taken = Rest::new(&format!("http://127.0.0.1:{first}")).send(reqwest::Method::POST, "/in", body);
+    assert_eq!(taken.expect(200)["records"], 3);
+    let wanted = [json!({"k": "b", "y": 20}), json!({"k": "c", "y": 30})];
+    until("the rows are at the end", PATIENCE, || (out.exists() && written(&out) == wanted).then_some(()));
+    let topic: Vec<Value> = broker.consume("readings", 1).iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+    assert_eq!(topic, [json!({"k": "b", "x": 2}), json!({"k": "c", "x": 3})]);
 }

@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use weir_planner::check::check;
 use weir_planner::connector::{Format, SinkOptions, SourceOptions};
 use weir_planner::error::{Fault, Place};
-use weir_planner::id::JobId;
+use weir_planner::id::{JobId, JobVersion};
 use weir_planner::spec::{Buffer, Durability, Horizon, JobSpec, SourceColumn};
 
 /// Most subtasks that `pipeline.thread_num` may ask for (STR-5).
@@ -27,6 +27,8 @@ pub const THREADS_MAX: u32 = 64;
 pub struct StreamSpec {
     /// Stable identity: that of its job.
     pub id: JobId,
+    /// A changed stream raises it to go on with its state, as a job does.
+    pub version: JobVersion,
     /// What it reads.
     pub input: Input,
     /// What holds rows back before the processors (STR-2).

@@ -349,3 +349,77 @@ async fn sql_and_rest_show_the_same_job() {
     }
     assert_eq!(one, two);
 }
+
+const STREAM: &str = "id: ticks
+input: {type: generate, context: {a: 1}}
+pipeline:
+  processors:
+    - {type: json_to_arrow}
+    - type: sql
+      query: |
+        SELECT a + 1 AS b
+        FROM flow
+output: {type: kafka, brokers: 'localhost:9092', topic: t, properties: {sasl.password: hunter2}}
+";
+
+/// STR-1, API-4, SQL-11: a stream keeps its document, is listed among streams, and is no job.
+#[tokio::test]
+async fn streams_and_jobs_have_routes_of_their_own() {
+    let door = Door::open().await;
+    let validated = door.post("/streams/validate", "application/yaml", STREAM).await;
+    assert_eq!(validated.status, 200, "{}", validated.body);
+    assert_eq!(validated.json()["job"]["operators"][2]["id"], "p2-sql");
+    assert_eq!(door.get("/streams").await.json()["items"], json!([]), "validating stores nothing");
+
+    let made = door.post("/streams", "application/yaml", STREAM).await;
+    assert_eq!((made.status, made.header("location")), (201, Some("/api/v1/streams/ticks")), "{}", made.body);
+    assert_eq!(door.post("/streams", "application/yaml", &format!("streams:\n  - {}", STREAM.replace('\n', "\n    "))).await.status, 200);
+    let shown = door.get("/streams/ticks").await;
+    assert!(!shown.body.contains("hunter2") && shown.body.contains("***"), "{}", shown.body);
+    let shown = shown.json();
+    assert_eq!((&shown["state"], &shown["input"], &shown["output"]), (&json!("created"), &json!("generate"), &json!("kafka")));
+    assert_eq!(shown["stream"]["pipeline"]["processors"][1]["query"], "SELECT a + 1 AS b\nFROM flow\n");
+    assert_eq!(shown["stream"]["input"]["context"], json!({"a": 1}));
+
+    assert_eq!(door.get("/jobs").await.json()["items"], json!([]));
+    for path in ["/jobs/ticks", "/jobs/ticks/detail", "/jobs/ticks/plan", "/jobs/ticks/events", "/jobs/ticks/versions"] {
+        let refused = door.get(path).await;
+        assert_eq!((refused.status, refused.json()["code"].clone()), (409, json!("is_stream")), "{path}: {}", refused.body);
+    }
+    assert_eq!(door.call("DELETE", "/jobs/ticks", &[], "").await.status, 409);
+
+    // An equal job of the same name is another thing.
+    let job = validated.json()["job"].to_string().replace("***", "hunter2");
+    let clash = door.post("/jobs", "application/json", &job).await;
+    assert_eq!((clash.status, clash.json()["code"].clone()), (409, json!("exists")), "{}", clash.body);
+    let misplaced = door.post("/jobs", "application/yaml", &format!("streams:\n  - {}", STREAM.replace('\n', "\n    "))).await;
+    assert_eq!((misplaced.status, misplaced.json()["hint"].clone()), (422, json!("post it to /api/v1/streams")), "{}", misplaced.body);
+
+    let body = r#"{"state": "running"}"#;
+    let started = door.call("PUT", "/streams/ticks/desired-state", &[("if-match", "\"7\"")], body).await;
+    assert_eq!(started.status, 412, "{}", started.body);
+    assert_eq!(door.call("PUT", "/streams/ticks/desired-state", &[], body).await.status, 202);
+    assert_eq!(door.get("/streams").await.json()["items"][0]["desired_state"], "running");
+    assert_eq!(door.call("DELETE", "/streams/ticks", &[], "").await.status, 204);
+    assert_eq!(door.get("/streams/ticks").await.status, 404);
+}
+
+/// JOB-7, API-4: a fault in a query is told at its place in the body, be it YAML or JSON.
+#[tokio::test]
+async fn faults_of_streams_have_their_place() {
+    let door = Door::open().await;
+    let wrong = door.post("/streams", "application/yaml", &STREAM.replace("a + 1", "a + nothing")).await;
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+    let wrong = wrong.json();
+    assert_eq!((&wrong["path"], &wrong["line"], &wrong["column"]), (&json!("pipeline.processors[1].query"), &json!(8), &json!(16)), "{wrong}");
+    let json = r#"{"input": {"type": "generate", "context": {"a": 1}}, "pipeline": {"processors": [{"type": "sql", "query": "SELECT a FROM flw"}]}, "output": "drop"}"#;
+    let wrong = door.post("/streams", "application/json", json).await.json();
+    assert_eq!((&wrong["path"], &wrong["line"], &wrong["column"]), (&json!("pipeline.processors[0].query"), &json!(1), &json!(122)), "{wrong}");
+    let two = door.post("/streams", "application/yaml", "streams: [{input: {type: memory}, output: drop}, {input: {type: memory}, output: drop}]").await;
+    assert_eq!((two.status, two.json()["code"].clone()), (422, json!("one_stream")), "{}", two.body);
+    // The name of one without a name is taken by the first.
+    let one = "{input: {type: memory}, output: drop}";
+    assert_eq!(door.post("/streams", "application/yaml", one).await.json()["id"], "stream-1");
+    assert_eq!(door.post("/streams", "application/yaml", one).await.status, 200);
+    assert_eq!(door.post("/streams", "application/yaml", "{input: {type: memory}, output: stdout}").await.status, 409);
+}

@@ -18,6 +18,7 @@ pub(super) fn compile(stream: &StreamSpec, paths: Paths) -> (JobSpec, Paths) {
     let mut graph = Graph { lanes: stream.thread_num, operators: Vec::new(), edges: Vec::new(), paths };
     graph.paths.closed("", "", None);
     graph.paths.closed("id", "id", None);
+    graph.paths.closed("version", "version", None);
     graph.add("source", OperatorKind::Source, 1, "input");
     if let Some(buffer) = &stream.buffer {
         let at = graph.add("window", OperatorKind::Buffer(buffer.clone()), 1, "buffer");
@@ -48,6 +49,7 @@ pub(super) fn compile(stream: &StreamSpec, paths: Paths) -> (JobSpec, Paths) {
         graph.paths.closed("sources[0].codec", "pipeline.processors[0]", None);
     }
     let mut job = bare(stream.id.clone());
+    job.version = stream.version;
     job.sources = vec![Source {
         operator_id: operator_id("source"),
         input_type: stream.input.options.name().to_owned(),

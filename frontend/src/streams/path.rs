@@ -109,6 +109,9 @@ pub(super) fn within(text: &str, scalar: &str, begins: Place, position: usize) -
 fn exact(text: &str, scalar: &str, begins: Place, position: usize) -> Option<Place> {
     let offset = position.checked_sub(1)?;
     let before: String = scalar.chars().take(offset).collect();
+    if before.chars().count() < offset {
+        return None;
+    }
     let above = before.matches('\n').count();
     let column = before.chars().rev().take_while(|c| *c != '\n').count();
     let read = scalar.split('\n').nth(above)?;
@@ -133,4 +136,58 @@ fn exact(text: &str, scalar: &str, begins: Place, position: usize) -> Option<Pla
     let same = read.chars().take(column).eq(written.iter().skip(indent).take(column).copied());
     let place = Place { line: u32::try_from(row + skip + above + 1).ok()?, column: u32::try_from(indent + column + 1).ok()? };
     same.then_some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(line: u32, column: u32) -> Place {
+        Place { line, column }
+    }
+
+    /// JOB-7: a character of a query has its place where the text holds the query as it is read.
+    #[test]
+    fn characters_of_scalars_have_places() {
+        let quoted = "a:\n  q: 'SELECT x'";
+        assert_eq!(within(quoted, "SELECT x", place(2, 6), 8), place(2, 14));
+        let plain = "q: SELECT x";
+        assert_eq!(within(plain, "SELECT x", place(1, 4), 8), place(1, 11));
+        let block = "q: |\n\n    SELECT\n      x\nr: 1";
+        assert_eq!(within(block, "\nSELECT\n  x\n", place(1, 4), 11), place(4, 7));
+        // Escapes and folded lines move characters: the scalar's own place is what is left.
+        let escaped = "q: \"a\\tb x\"";
+        assert_eq!(within(escaped, "a\tb x", place(1, 4), 5), place(1, 4));
+        assert_eq!(within(escaped, "a\tb x", place(1, 4), 1), place(1, 5));
+        let folded = "q: >\n  SELECT\n  x\n";
+        assert_eq!(within(folded, "SELECT x\n", place(1, 4), 8), place(1, 4));
+        for position in [0, 1_000] {
+            assert_eq!(within(quoted, "SELECT x", place(2, 6), position), place(2, 6));
+            assert_eq!(within("", "x", place(7, 7), position), place(7, 7));
+        }
+    }
+
+    /// What the job calls `sources[0].config.brokers` is `input.brokers` in the stream; what has no
+    /// counterpart is told at the nearest thing around it.
+    #[test]
+    fn paths_lead_back_to_the_stream() {
+        let mut paths = Paths::of("streams[2]");
+        paths.place("", Some(place(1, 1)));
+        paths.place("input", Some(place(2, 3)));
+        paths.place("input.brokers[0]", Some(place(3, 9)));
+        paths.open("sources[0]", "input");
+        paths.open("sources[0].config", "input");
+        paths.closed("operators[1].config.filter", "pipeline.processors[0].query", Some(place(5, 5)));
+        let located = |path: &str| {
+            let fault = paths.locate(Fault::new("code", path, "message"));
+            (fault.path, fault.place)
+        };
+        assert_eq!(located("sources[0].config.brokers[0]"), ("streams[2].input.brokers[0]".to_owned(), Some(place(3, 9))));
+        assert_eq!(located("sources[0].codec"), ("streams[2].input.codec".to_owned(), Some(place(2, 3))));
+        assert_eq!(located("operators[1].config.filter"), ("streams[2].pipeline.processors[0].query".to_owned(), Some(place(5, 5))));
+        assert_eq!(located("edges[0]"), ("streams[2]".to_owned(), Some(place(1, 1))));
+        let places = paths.places();
+        assert_eq!(places.get("sources[0].config.brokers[0]"), Some(&place(3, 9)));
+        assert_eq!(places.get("operators[1].config.filter"), Some(&place(5, 5)));
+    }
 }

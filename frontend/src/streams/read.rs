@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use weir_planner::connector::{Nothing, SinkOptions};
 use weir_planner::error::{Fault, Place};
-use weir_planner::id::JobId;
+use weir_planner::id::{JobId, JobVersion};
 use weir_planner::spec::{Buffer, Durability, MemoryBuffer, SessionBuffer, SourceColumn, TumblingBuffer};
 
 /// What reading gives.
@@ -102,13 +102,14 @@ impl Reader<'_> {
         let processors = self.processors(pipeline);
         let output = child(node, "output").and_then(|output| self.output(output, "output"));
         let error_output = child(node, "error_output").and_then(|output| self.output(output, "error_output"));
+        let version = fields.as_ref().and_then(|fields| fields.get("version")?.as_u64()).unwrap_or(1);
         let durability = fields.and_then(|fields| fields.get("durability").cloned());
         let durability = durability.and_then(|json| self.typed::<Durability>("durability", None, json));
         let (Some(mut input), Some(processors)) = (input, processors) else { return None };
         // With faults elsewhere the rest is still looked at; a stand-in for a bad output never runs.
         let mut output = output.unwrap_or(Output { options: SinkOptions::Drop(Nothing {}), codec: None });
         self.codecs(&mut input, &processors, &mut output, pipeline);
-        Some(StreamSpec { id, input, buffer, thread_num, processors, output, error_output, durability })
+        Some(StreamSpec { id, version: JobVersion::new(version), input, buffer, thread_num, processors, output, error_output, durability })
     }
 
     fn thread_num(&mut self, pipeline: Option<&Node>) -> u32 {

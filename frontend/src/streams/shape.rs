@@ -20,6 +20,7 @@ pub(super) const STREAM: Object = object(
     "stream",
     &[
         field("id", Kind::Id),
+        field("version", Kind::Count),
         needed("input", Kind::Any),
         field("buffer", Kind::Any),
         field("pipeline", Kind::Object(&PIPELINE)),

@@ -23,7 +23,7 @@ fn outcome(text: &str) -> Result<String, String> {
     let printed: Vec<String> = document.jobs.iter().map(yaml::print).collect();
     let mut faults = document.bind();
     for (at, spec) in document.jobs.iter().enumerate() {
-        let found = check(spec, Horizon::Local).into_iter().filter(|fault| !matches!(fault.code.as_str(), "unbound" | "not_available"));
+        let found = check(spec, Horizon::Local).into_iter().filter(|fault| fault.code != "unbound");
         faults.extend(found.map(|fault| document.locate(at, fault)));
     }
     if !faults.is_empty() {

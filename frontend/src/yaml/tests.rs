@@ -288,8 +288,12 @@ fn bytes_that_are_not_utf8_have_a_place() {
 }
 
 #[test]
-fn streams_are_refused_by_name() {
-    assert_eq!(faults("streams: [{input: {type: kafka}}]\njobs: []"), ["1:1 not_available streams"]);
+fn streams_stand_beside_jobs() {
+    let document = parse("streams: [{input: {type: memory}, output: drop}]\njobs: [{id: a, operators: []}]").unwrap();
+    assert_eq!(document.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["stream-1", "a"]);
+    assert_eq!(document.streams.iter().map(|stream| stream.job).collect::<Vec<_>>(), [0]);
+    let incomplete = faults("streams: [{input: {type: kafka, topics: t}}]\njobs: []");
+    assert_eq!(incomplete, ["1:11 missing_field streams[0].output", "1:19 missing_field streams[0].input.brokers"]);
     assert_eq!(faults("streams: []\njobs: []"), [""; 0]);
     assert_eq!(faults("jobs: {}\nstrems: []"), ["1:1 wrong_type jobs", "2:1 unknown_field strems"]);
 }
