@@ -112,6 +112,11 @@ fn same_version(old: &Job, new: &NewJob) -> Result<bool, Error> {
     /// Differences that a refusal names.
     const NAMED_MAX: usize = 8;
     let (id, number) = (&new.spec.id, new.spec.version);
+    // A stream and a job of one name are two things, even where they would run alike (STR-1).
+    if old.version.stream.is_some() != new.stream.is_some() {
+        let kind = if old.version.stream.is_some() { "stream" } else { "job" };
+        return Err(Error::Exists { kind, name: id.to_string() });
+    }
     let current = old.intent.version;
     let way_out = format!("drop job '{id}' and create it again");
     match number.cmp(&current) {

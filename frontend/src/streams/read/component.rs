@@ -126,7 +126,8 @@ impl Reader<'_> {
     pub(super) fn as_output(&mut self, mut component: Component, path: &str) -> Option<Component> {
         match component.kind.as_str() {
             "kafka" => {
-                client(&mut component, &[("client_id", "client.id"), ("acks", "acks"), ("compression", "compression.type")]);
+                client(&mut component, &[("client_id", "client.id"), ("compression", "compression.type")]);
+                self.all_acks(&mut component, path)?;
                 self.constant_topic(&mut component, path)?;
             }
             "http" => {
@@ -140,6 +141,17 @@ impl Reader<'_> {
             _ => {}
         }
         Some(component)
+    }
+
+    /// `acks: all` is what there is: an epoch is decided when every replica has its records.
+    fn all_acks(&mut self, component: &mut Component, path: &str) -> Option<()> {
+        let Some((_, node)) = component.take("acks") else { return Some(()) };
+        if matches!(text_of(&node), None | Some("all" | "-1")) {
+            return Some(());
+        }
+        let hint = "leave acks out: records are confirmed by all replicas, so that none is lost";
+        self.fault("acks", &format!("{path}.acks"), node.place, "acks of a kafka output can only be 'all'", hint);
+        None
     }
 
     /// `topic: {type: value, value: t}`.
