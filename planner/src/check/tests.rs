@@ -1,5 +1,7 @@
 //! One row a rule: a legal job, one change, the fault that it must give.
 
+mod columns;
+
 use super::{check, notices};
 use crate::expr::{Aggregate, AggregateFunction, Expr, Typed};
 use crate::schema::ColumnType;

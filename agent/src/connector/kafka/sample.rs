@@ -36,6 +36,10 @@ pub fn columns(
     secrets: &Arc<Secrets>,
     deadline: Instant,
 ) -> Result<Vec<Column>, Error> {
+    if matches!(format, Some(Format::Csv(csv)) if csv.header) {
+        let message = format!("{who}: csv with a header cannot be read from kafka, where every record stands alone; set header = false");
+        return Err(Error::new(Class::User, message));
+    }
     let sample = Sample::default();
     let mut decoder = sample.decoder(format)?;
     let topics: BTreeSet<&String> = options.topics.iter().collect();
