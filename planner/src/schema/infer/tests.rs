@@ -1,3 +1,5 @@
+//! Columns from rows: the lowest type that holds all values, and what is refused.
+
 use super::*;
 use proptest::prelude::*;
 
