@@ -13,7 +13,7 @@ use support::process::{Running, Weir, temporary, weir, weir_command, write};
 use support::rest::Rest;
 use support::{PATIENCE, until};
 
-const RESCALE: &str = include_str!("../frontend/src/yaml/sample/rescale.yaml");
+const RESCALE: &str = include_str!("data/seed/rescale.yaml");
 
 fn objects(out: &str) -> Vec<Value> {
     let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();

@@ -158,6 +158,10 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
         if inputs.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
             continue;
         }
+        // The sides of a join have columns of their own.
+        if let OperatorKind::Join(_) = operator.kind {
+            continue;
+        }
         let input = match united(&inputs.iter().map(|input| &input.schema).collect::<Vec<_>>()) {
             Ok(input) => input,
             Err((which, difference)) => {

@@ -3,6 +3,7 @@
 mod bounds;
 mod fields;
 mod mutated;
+mod page;
 mod wrong;
 
 use super::{Document, parse, parse_bytes, print};
@@ -15,9 +16,9 @@ use weir_planner::error::{Fault, Place};
 use weir_planner::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode, TimeMode};
 
 /// The three samples of the job documentation, unchanged (JOB-2).
-const RESCALE: &str = include_str!("sample/rescale.yaml");
-const REBALANCE: &str = include_str!("sample/rebalance.yaml");
-const JOIN: &str = include_str!("sample/join.yaml");
+const RESCALE: &str = include_str!("../../../tests/data/seed/rescale.yaml");
+const REBALANCE: &str = include_str!("../../../tests/data/seed/rebalance.yaml");
+const JOIN: &str = include_str!("../../../tests/data/seed/join.yaml");
 
 /// A job with one of everything that has expressions.
 const WINDOWED: &str = "id: per_minute
@@ -294,6 +295,10 @@ fn streams_stand_beside_jobs() {
     assert_eq!(document.streams.iter().map(|stream| stream.job).collect::<Vec<_>>(), [0]);
     let incomplete = faults("streams: [{input: {type: kafka, topics: t}}]\njobs: []");
     assert_eq!(incomplete, ["1:11 missing_field streams[0].output", "1:19 missing_field streams[0].input.brokers"]);
+    let all = faults("streams: [{input: {type: kafka}}]\njobs: [{id: a, operatrs: []}]");
+    for fault in ["1:11 missing_field streams[0].output", "1:19 missing_field streams[0].input.brokers", "2:16 unknown_field jobs[0].operatrs"] {
+        assert!(all.iter().any(|told| told == fault), "{all:?}");
+    }
     assert_eq!(faults("streams: []\njobs: []"), [""; 0]);
     assert_eq!(faults("jobs: {}\nstrems: []"), ["1:1 wrong_type jobs", "2:1 unknown_field strems"]);
 }
