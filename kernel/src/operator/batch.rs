@@ -6,8 +6,8 @@ use crate::eval::{Evaluator, constant_times};
 use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
 use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
-use arrow::array::Int64Array;
 use arrow::datatypes::Schema as ArrowSchema;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::BatchWork;
@@ -16,8 +16,8 @@ use weir_planner::spec::ErrorPolicy;
 
 /// Groups the rows of each batch. Shape: any rows in; keys and aggregates out, one batch for each
 /// that came, which may be empty, in the order in which the keys first appear in it. Without
-/// aggregates these are the distinct keys. Its rows have the latest time of the batch, and its
-/// latest stamp where it has any.
+/// aggregates these are the distinct keys. Its rows have the time and the stamp of the latest
+/// row of the batch.
 pub struct Batch {
     grouping: Grouping,
     groups: Groups,
@@ -54,9 +54,11 @@ impl Batch {
         }
         let all: Vec<u32> = (0..self.groups.len() as u32).collect();
         let columns = self.groups.results(&all)?;
-        let latest = |times: &Int64Array| times.values().iter().copied().max().map(|latest| constant_times(latest, all.len()));
-        let times = latest(&data.times).unwrap_or_else(|| constant_times(0, 0));
-        let stamps = data.stamps.as_ref().and_then(latest);
+        // The latest row, of several the one that is least late: were it late, then all of them would be.
+        let stamp = |row: usize| data.stamps.as_ref().map(|stamps| stamps.value(row));
+        let latest = (0..data.len()).max_by_key(|row| (data.times.value(*row), Reverse(stamp(*row))));
+        let times = constant_times(latest.map_or(0, |row| data.times.value(row)), all.len());
+        let stamps = latest.and_then(stamp).map(|stamp| constant_times(stamp, all.len()));
         let data = Data { rows: batch(self.output.clone(), columns, all.len())?, times, stamps };
         match &self.having {
             None => Ok(data),
@@ -78,3 +80,6 @@ impl Operator for Batch {
         Ok(self.held.take())
     }
 }
+
+#[cfg(test)]
+mod tests;
