@@ -305,6 +305,35 @@ fn what_stands_against_a_first_stage() {
     assert_eq!(stages(&late), (vec![], Some(Obstacle::LateRouted)));
 }
 
+/// PLAN-4: whichever task of whichever source an equal key comes from, it is hashed by the same columns
+/// and every task can reach every owner, so that it meets the others in the one that owns its key group.
+#[test]
+fn equal_keys_meet_in_one_owner() {
+    let mut second = sample()["sources"][0].clone();
+    second["operator_id"] = json!("more");
+    let changes = [
+        ("/operators/-", json!({"id": "more", "kind": "source", "parallelism": 3})),
+        ("/sources/-", second),
+        ("/operators/-", json!({"id": "thin", "kind": "map", "parallelism": 3, "config": {"project": ["bidder", "price"]}})),
+        ("/edges/-", json!({"id": "e5", "from": "more", "to": "thin"})),
+        ("/edges/-", json!({"id": "e6", "from": "thin", "to": "count"})),
+    ];
+    let plan = plan(changed(&changes));
+    let window = plan.chains.iter().find(|chain| chain.operators[0].id.as_str() == "count").unwrap();
+    let inbound: Vec<_> = plan.edges.iter().filter(|edge| edge.to == window.id).collect();
+    assert_eq!(inbound.len(), 2);
+    for edge in inbound {
+        assert_eq!(edge.routing, Routing::Partitioned(vec!["bidder".to_owned()]));
+        let from = plan.chain(edge.from).parallelism;
+        assert_eq!(plan.pairs(edge), (0..from).flat_map(|i| (0..window.parallelism).map(move |j| (i, j))).collect::<Vec<_>>());
+    }
+    for group in 0..plan.max_parallelism {
+        let owners =
+            (0..window.parallelism).filter(|&task| key_group_range(plan.max_parallelism, window.parallelism, task).contains(&group));
+        assert_eq!(owners.count(), 1, "key group {group}");
+    }
+}
+
 /// JOB-5, STR-5: what is dealt out is collected; the lanes are one chain.
 #[test]
 fn ordered_edges_deal_and_collect() {
