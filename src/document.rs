@@ -198,6 +198,12 @@ async fn rehearse(engine: &Engine, text: &str) -> Result<Vec<Loaded>, weir_front
     Ok(jobs)
 }
 
+/// Whether a line names an option that holds a secret, or a URL with credentials in it (CON-3).
+fn may_hold_secret(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    weir_planner::secret::is_secret(&lower) || lower.contains("headers.") || lower.contains("://")
+}
+
 /// The error with the line that it points at and a caret, as psql draws it.
 fn print_sql_error(name: &str, text: &str, error: &weir_frontend::error::Error) {
     eprintln!("{name}: {}: {}", error.sqlstate, error.message);
@@ -207,7 +213,11 @@ fn print_sql_error(name: &str, text: &str, error: &weir_frontend::error::Error) 
         let column = before.chars().rev().take_while(|c| *c != '\n').count();
         if let Some(line) = text.lines().nth(line_number) {
             let label = format!("LINE {}: ", line_number + 1);
-            eprintln!("{label}{line}\n{}^", " ".repeat(label.len() + column));
+            if may_hold_secret(line) {
+                eprintln!("{label}{} (the line may hold a secret and is not repeated; column {})", weir_planner::secret::MASK, column + 1);
+            } else {
+                eprintln!("{label}{line}\n{}^", " ".repeat(label.len() + column));
+            }
         }
     }
     for (what, extra) in [("detail", &error.detail), ("hint", &error.hint)] {

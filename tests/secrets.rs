@@ -139,6 +139,15 @@ fn no_command_tells_a_secret() {
             assert_eq!(refused.code, 2, "{to}: {}{}", refused.out, refused.err);
         }
     }
+    // A fault in a script is told with its line, but for one that may hold a secret.
+    for (n, option) in
+        ["token = 'canary-literal-t'", "headers.x = 'canary-literal-h'", "url = 'http://u:canary-literal-u@h'"].iter().enumerate()
+    {
+        let text = format!("CREATE SOURCE h (n BIGINT)\nWITH (connector = 'http', adress = 'x', {option});\n");
+        let path = write(dir.path(), &format!("wrong-{n}.sql"), &text);
+        let refused = run(&mut told, &format!("explain script with {option}"), &["explain", path.to_str().unwrap()]);
+        assert!(refused.code == 2 && refused.err.contains("LINE 2: ***"), "{}", refused.err);
+    }
     // A reference that leads nowhere is named with its option.
     let absent = document(&file).remove(1).1.replace("CANARY_B", "ABSENT");
     let path = write(dir.path(), "absent.yaml", &absent);
