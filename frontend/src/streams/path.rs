@@ -119,22 +119,18 @@ fn exact(text: &str, scalar: &str, begins: Place, position: usize) -> Option<Pla
     let first = usize::try_from(begins.column).ok()?.checked_sub(1)?;
     let mut lines = text.lines().skip(row);
     let line: Vec<char> = lines.next()?.chars().collect();
-    let (skip, indent) = match line.get(first)? {
-        '"' | '\'' => (0, first + 1),
-        // A block begins on the next line, and every line of it is indented as its first one.
-        '|' => {
-            let content = text.lines().skip(row + 1).find(|line| !line.trim().is_empty())?;
-            (1, content.chars().take_while(|c| *c == ' ').count())
-        }
-        '>' => return None,
-        _ => (0, first),
+    let indent = match line.get(first)? {
+        '"' | '\'' if above > 0 => return None,
+        '"' | '\'' => first + 1,
+        // What is not quoted begins with its own first character, a block too, and every line of a
+        // block is indented as its first one.
+        _ => first,
     };
-    if skip == 0 && above > 0 {
-        return None;
-    }
-    let written: Vec<char> = text.lines().nth(row + skip + above)?.chars().collect();
-    let same = read.chars().take(column).eq(written.iter().skip(indent).take(column).copied());
-    let place = Place { line: u32::try_from(row + skip + above + 1).ok()?, column: u32::try_from(indent + column + 1).ok()? };
+    let written: Vec<char> = text.lines().nth(row + above)?.chars().collect();
+    let mut rest = written.iter().skip(indent).copied();
+    // Lines of a block are written whole as they are read; where lines are folded they are not.
+    let same = if above > 0 { rest.eq(read.chars()) } else { read.chars().take(column).all(|c| rest.next() == Some(c)) };
+    let place = Place { line: u32::try_from(row + above + 1).ok()?, column: u32::try_from(indent + column + 1).ok()? };
     same.then_some(place)
 }
 
@@ -153,14 +149,15 @@ mod tests {
         assert_eq!(within(quoted, "SELECT x", place(2, 6), 8), place(2, 14));
         let plain = "q: SELECT x";
         assert_eq!(within(plain, "SELECT x", place(1, 4), 8), place(1, 11));
-        let block = "q: |\n\n    SELECT\n      x\nr: 1";
-        assert_eq!(within(block, "\nSELECT\n  x\n", place(1, 4), 11), place(4, 7));
+        let block = "q: |\n    SELECT\n      x\nr: 1";
+        assert_eq!(within(block, "SELECT\n  x\n", place(2, 5), 10), place(3, 7));
         // Escapes and folded lines move characters: the scalar's own place is what is left.
         let escaped = "q: \"a\\tb x\"";
         assert_eq!(within(escaped, "a\tb x", place(1, 4), 5), place(1, 4));
         assert_eq!(within(escaped, "a\tb x", place(1, 4), 1), place(1, 5));
         let folded = "q: >\n  SELECT\n  x\n";
-        assert_eq!(within(folded, "SELECT x\n", place(1, 4), 8), place(1, 4));
+        assert_eq!(within(folded, "SELECT x\n", place(2, 3), 8), place(2, 3));
+        assert_eq!(within(folded, "SELECT x\n", place(2, 3), 4), place(2, 6));
         for position in [0, 1_000] {
             assert_eq!(within(quoted, "SELECT x", place(2, 6), position), place(2, 6));
             assert_eq!(within("", "x", place(7, 7), position), place(7, 7));
