@@ -14,6 +14,7 @@ pub use record::{JobRecord, RegionRecord, TaskSegments, positions_of};
 pub use retain::{Replacement, Retention, merge_candidates};
 
 use crate::error::Error;
+use crate::segment;
 use commit::{Committer, Request};
 use parking_lot::RwLock;
 use record::{decode, encode};
@@ -71,6 +72,28 @@ fn storage(store: &Path, source: impl Into<redb::Error>) -> Error {
 }
 
 fn open_database(path: &Path) -> Result<Database, Error> {
+    if !path.exists() {
+        make(path)?;
+    }
+    open_or_make(path)
+}
+
+/// Makes an empty store under a name that nobody opens and moves it into place: redb makes a file in
+/// several steps, and refuses for ever one whose making was cut off by a kill.
+fn make(path: &Path) -> Result<(), Error> {
+    let disk = |e: std::io::Error| Error::because(Class::Retry, format!("decision store {}", path.display()), e);
+    let unfinished = path.with_extension("redb.new");
+    match std::fs::remove_file(&unfinished) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(disk(e)),
+    }
+    drop(open_or_make(&unfinished)?);
+    std::fs::rename(&unfinished, path).map_err(disk)?;
+    path.parent().map_or(Ok(()), segment::sync_dir)
+}
+
+fn open_or_make(path: &Path) -> Result<Database, Error> {
     // Every open reads the file once: a plain one believes a damaged page, or panics at it (B4). The
     // file is small, a few records a job.
     Database::builder().set_check_integrity_on_open(true).create(path).map_err(|e| match e {

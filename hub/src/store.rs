@@ -51,6 +51,30 @@ pub struct Stored {
 /// Opens the database; called again after an I/O error.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Database, redb::Error> + Send + Sync>;
 
+fn open_or_make(path: &Path) -> Result<Database, redb::Error> {
+    let mut builder = Database::builder();
+    // The file is small, and a damaged one must be refused, not believed.
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    builder.create(path).map_err(redb::Error::from)
+}
+
+/// Makes an empty store under a name that nobody opens and moves it into place: redb makes a file in
+/// several steps, and refuses for ever one whose making was cut off by a kill.
+fn make(path: &Path) -> Result<(), redb::Error> {
+    let unfinished = path.with_extension("redb.new");
+    match std::fs::remove_file(&unfinished) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e.into()),
+    }
+    drop(open_or_make(&unfinished)?);
+    std::fs::rename(&unfinished, path)?;
+    match path.parent() {
+        Some(dir) => Ok(std::fs::File::open(dir)?.sync_all()?),
+        None => Ok(()),
+    }
+}
+
 /// The database. Every call blocks: use a blocking thread.
 pub struct Store {
     opener: Opener,
@@ -71,10 +95,10 @@ impl Store {
             class: Class::Retry,
         })?;
         let opener = move || {
-            let mut builder = Database::builder();
-            // The file is small, and a damaged one must be refused, not believed.
-            builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-            builder.create(&path).map_err(redb::Error::from)
+            if !path.exists() {
+                make(&path)?;
+            }
+            open_or_make(&path)
         };
         Store::open_with(name, Box::new(opener))
     }

@@ -87,6 +87,29 @@ fn a_crash_finds_the_last_decided_cut_and_nothing_else() {
     }
 }
 
+/// A7: whoever is killed while a new store is made leaves none, not one that can never be opened.
+#[test]
+fn a_store_is_there_whole_or_not_at_all() {
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().unwrap();
+        // What a making that was killed has left.
+        std::fs::write(dir.path().join("agent.redb.new"), vec![0; 73_728]).unwrap();
+        let making = std::thread::spawn({
+            let dir = dir.path().to_owned();
+            move || Decisions::open(&dir).map(drop)
+        });
+        let first = loop {
+            match std::fs::read(dir.path().join("agent.redb")) {
+                Ok(bytes) => break bytes,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        assert!(first.starts_with(b"redb"), "a kill here would leave a file that is no database");
+        making.join().unwrap().unwrap();
+        assert!(!dir.path().join("agent.redb.new").exists());
+    }
+}
+
 /// HUB-2: fencing is by attempt, also after the process restarted.
 #[test]
 fn an_older_attempt_may_neither_open_nor_decide_nor_forget() {

@@ -88,6 +88,28 @@ fn every_table_comes_back() {
     assert_eq!(back.outbox.iter().count(), 1, "the agent still has to forget");
 }
 
+/// A7: whoever is killed while a new store is made leaves none, not one that can never be opened.
+#[test]
+fn a_store_is_there_whole_or_not_at_all() {
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().unwrap();
+        // What a making that was killed has left.
+        std::fs::write(dir.path().join("hub.redb.new"), vec![0; 73_728]).unwrap();
+        let making = std::thread::spawn({
+            let dir = dir.path().to_owned();
+            move || Store::open(&dir).map(drop)
+        });
+        let first = loop {
+            match std::fs::read(dir.path().join(FILE)) {
+                Ok(bytes) => break bytes,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        assert!(first.starts_with(b"redb"), "a kill here would leave a file that is no database");
+        making.join().unwrap().unwrap();
+    }
+}
+
 /// A store that another process has is refused with its path and the way out.
 #[test]
 fn a_store_in_use_is_refused() {

@@ -8,7 +8,7 @@
 use super::super::Opening;
 use crate::format::json::JsonEncoder;
 use arrow::array::RecordBatch;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,8 @@ pub struct FileSink {
 impl FileSink {
     /// Makes the directory, and cuts the file to the length of `handle`.
     ///
-    /// Errors: `User` for a file that holds rows of somebody else, or fewer bytes than were decided.
+    /// Errors: `User` for a file that holds rows of somebody else, or fewer bytes than were decided;
+    /// `Retry` for one that another sink has open, since each would overwrite the rows of the other.
     pub fn open(options: &Options, input: &Schema, handle: Option<&SinkHandle>, opening: &Opening) -> Result<Self, Error> {
         let directory = Path::new(&options.path);
         let name = format!("part-{}.ndjson", opening.subtask);
@@ -53,11 +54,14 @@ impl FileSink {
         let wrap = |e| Error::because(Class::User, format!("file '{shown}' cannot be opened for writing"), e);
         std::fs::create_dir_all(directory)
             .map_err(|e| Error::because(Class::User, format!("directory '{}' cannot be made", directory.display()), e))?;
-        let size = match std::fs::metadata(&path) {
-            Ok(found) => found.len(),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
-            Err(e) => return Err(wrap(e)),
-        };
+        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(wrap)?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            // A file system that knows no locks is no reason not to write. An earlier attempt of this
+            // job may be about to close, so it is worth another try.
+            let message = format!("file '{shown}' is being written by another sink, job or process: give each sink a path of its own");
+            return Err(Error::new(Class::Retry, message));
+        }
+        let size = file.metadata().map_err(wrap)?.len();
         let (length, marked) = match handle {
             Some(SinkHandle::Length(length)) if *length > size => {
                 let message = format!(
@@ -80,7 +84,6 @@ impl FileSink {
         } else {
             remove(&mark).map_err(wrap)?;
         }
-        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(wrap)?;
         file.set_len(length).and_then(|()| file.seek(SeekFrom::Start(length))).map_err(wrap)?;
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(wrap)?;
         Ok(FileSink {

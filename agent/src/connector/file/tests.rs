@@ -189,3 +189,25 @@ fn a_file_sink_cuts_what_was_not_decided() {
     assert_eq!(failed(Some(&SinkHandle::None)).class, weir_planner::error::Class::Corrupt);
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no mark is left");
 }
+
+/// C48: two sinks with one path are told so; they never write over each other's rows.
+#[test]
+fn a_file_has_one_sink_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SinkOptions { path: dir.path().to_str().unwrap().to_owned() };
+    let probe = probe(0, 1, dir.path());
+    let mut sink = FileSink::open(&options, &numbers(), None, &probe.opening).unwrap();
+    sink.push(&rows(&[1])).unwrap();
+    let decided = flushed(&mut sink, &probe).unwrap();
+    // Whatever the other believes that the file holds.
+    for handle in [None, Some(&SinkHandle::Length(0)), Some(&decided)] {
+        let error = FileSink::open(&options, &numbers(), handle, &probe.opening).err().unwrap();
+        assert_eq!(error.class, weir_planner::error::Class::Retry);
+        assert!(error.message.contains("part-0.ndjson' is being written by another sink"), "{}", error.message);
+    }
+    sink.push(&rows(&[2])).unwrap();
+    flushed(&mut sink, &probe).unwrap();
+    drop(sink);
+    assert_eq!(std::fs::read_to_string(dir.path().join("part-0.ndjson")).unwrap(), "{\"n\":1}\n{\"n\":2}\n");
+    FileSink::open(&options, &numbers(), Some(&decided), &probe.opening).unwrap();
+}
