@@ -41,6 +41,9 @@ pub struct Opening {
     pub subtask: u32,
     /// Of how many.
     pub parallelism: u32,
+    /// The positions given may lack splits that the first start found: some task of the operator has
+    /// decided nothing yet. They are looked for as on the first start.
+    pub undecided: bool,
     /// Wakes the chain that will hold the connector.
     pub wake: Arc<dyn Wake>,
     /// Time.

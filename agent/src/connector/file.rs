@@ -44,17 +44,18 @@ enum Reader {
 }
 
 impl FileSource {
-    /// Matches the path when the job first starts; later the recorded files count, whatever the
-    /// path matches by then. The first files of this task are opened, so that a wrong file shows now.
+    /// Matches the path when the job first starts; once every task has decided, the recorded files
+    /// count, whatever the path matches by then. The first files of this task are opened, so that a wrong file shows now.
     ///
     /// Errors: `User` for a path that matches nothing, or a file that is missing or unfit.
     pub fn open(options: &Options, work: &SourceWork, positions: &[SplitPosition], opening: &Opening) -> Result<Self, Error> {
         let reading = Reading::new(work, opening);
         let mut names: Vec<String> = positions.iter().map(|position| position.split.clone()).collect();
-        names.sort();
-        if names.is_empty() {
-            names = found(&options.path, &reading.name)?;
+        if names.is_empty() || opening.undecided {
+            names.extend(found(&options.path, &reading.name)?);
         }
+        names.sort();
+        names.dedup();
         let parquet = matches!(work.format, Some(Format::Parquet(_)));
         let mut files = Vec::new();
         for name in names.into_iter().skip(opening.subtask as usize).step_by(opening.parallelism.max(1) as usize) {

@@ -87,6 +87,7 @@ pub fn probe(subtask: u32, parallelism: u32, dir: &Path) -> Probe {
         operator: OperatorId::new("it").unwrap(),
         subtask,
         parallelism,
+        undecided: false,
         wake: alarm.clone(),
         clock: clock.clone(),
         result_dir: dir.to_owned(),

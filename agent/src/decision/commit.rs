@@ -6,13 +6,13 @@ use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionRecord, SPECS, Store, decod
 use crate::error::Error;
 use parking_lot::Mutex;
 use redb::{Durability, ReadableTable, WriteTransaction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use weir_kernel::io::ResultFile;
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt, JobId, RegionId};
+use weir_planner::id::{Attempt, JobId, OperatorId, RegionId};
 use weir_planner::protocol::Restore;
 
 /// Requests that may wait; who comes later waits for room.
@@ -55,6 +55,8 @@ pub struct Opened {
     pub regions: BTreeMap<RegionId, RegionRecord>,
     /// Decided result files, oldest first.
     pub results: Vec<ResultFile>,
+    /// Operators of which not every task is in a decided cut, although there are some: see [`JobRecord::undecided`].
+    pub undecided: BTreeSet<OperatorId>,
 }
 
 type Reply<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -266,6 +268,7 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
         Restore::Local { .. } => {}
     }
     if let Some(before) = &before {
+        opened.undecided = before.undecided(&opened.regions);
         let (regions, redealt) = fitting(before, job, std::mem::take(&mut opened.regions), id)?;
         if redealt {
             put_regions(write, path, id, &regions)?;
@@ -297,7 +300,7 @@ pub fn fitting(
         return Err(Error::new(Class::User, message));
     }
     let Some(change) = before.change_to(job) else { return Ok((cuts, false)) };
-    match redeal(&cuts, job) {
+    match redeal(before, &cuts, job) {
         Some(dealt) => Ok((dealt, true)),
         None => Err(change.refused(id)),
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_kernel::io::SinkHandle;
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, OperatorId, TaskId};
+use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use weir_planner::plan::{Chain, JobPlan, Region, Work};
 use weir_planner::spec::listed;
 
@@ -54,6 +54,19 @@ impl JobRecord {
             regions: plan.regions.iter().map(members).collect(),
             stateless: !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| stateful(&operator.work)),
         }
+    }
+
+    /// Operators with a task in a region that has decided nothing yet, when others have: each region
+    /// decides by itself, so a crash may come between. The splits of such a task are in no cut, and
+    /// are found as on the first start.
+    pub fn undecided(&self, cuts: &BTreeMap<RegionId, RegionRecord>) -> BTreeSet<OperatorId> {
+        // Epoch 0 is dealt from cuts of which some were missing.
+        let decided = |region: usize| {
+            let cut = u32::try_from(region).ok().and_then(|region| cuts.get(&RegionId::new(region)));
+            cuts.is_empty() || cut.is_some_and(|cut| cut.epoch.sequence > 0)
+        };
+        let regions = self.regions.iter().enumerate().filter(|(region, _)| !decided(*region));
+        regions.flat_map(|(_, tasks)| tasks.iter().map(|task| task.operator.clone())).collect()
     }
 
     /// How the tasks of `next` differ from these, whose cuts are there; `None` when they are the same.
@@ -180,7 +193,7 @@ impl RegionRecord {
 
 /// Positions of an operator over all regions. A split that moved between subtasks may stand in
 /// two records; both are decided, so the further one holds.
-pub fn positions_of(regions: &BTreeMap<weir_planner::id::RegionId, RegionRecord>, operator: &OperatorId) -> Vec<SplitPosition> {
+pub fn positions_of(regions: &BTreeMap<RegionId, RegionRecord>, operator: &OperatorId) -> Vec<SplitPosition> {
     let mut merged: Vec<SplitPosition> = Vec::new();
     for position in regions.values().filter_map(|r| r.positions.get(operator)).flatten() {
         match merged.iter_mut().find(|p| p.split == position.split) {

@@ -13,7 +13,11 @@ use weir_planner::id::{OperatorId, RegionId, TaskId};
 
 /// The same cut for the tasks of `next`; `None` when something of it would be lost: state, or
 /// the positions or files of an operator that `next` does not have.
-pub fn redeal(cuts: &BTreeMap<RegionId, RegionRecord>, next: &JobRecord) -> Option<BTreeMap<RegionId, RegionRecord>> {
+pub fn redeal(
+    before: &JobRecord,
+    cuts: &BTreeMap<RegionId, RegionRecord>,
+    next: &JobRecord,
+) -> Option<BTreeMap<RegionId, RegionRecord>> {
     let has = |operator: &OperatorId| next.tasks.iter().any(|task| task.operator == *operator);
     let state = cuts.values().flat_map(|cut| &cut.segments).any(|task| !task.segments.is_empty());
     let sinks: Vec<&(TaskId, SinkHandle)> =
@@ -23,9 +27,14 @@ pub fn redeal(cuts: &BTreeMap<RegionId, RegionRecord>, next: &JobRecord) -> Opti
         return None;
     }
     let newest = cuts.values().max_by_key(|cut| cut.epoch)?;
+    let mut epoch = newest.epoch;
+    if !before.undecided(cuts).is_empty() {
+        // What a task that never decided would have read is still to be found, so nobody may take these for whole.
+        epoch.sequence = 0;
+    }
     let mut dealt = BTreeMap::new();
     for (index, tasks) in next.regions.iter().enumerate() {
-        let mut cut = RegionRecord::empty(newest.epoch);
+        let mut cut = RegionRecord::empty(epoch);
         cut.decided_at_ms = newest.decided_at_ms;
         for source in sources.iter().filter(|source| tasks.iter().any(|task| task.operator == ***source)) {
             cut.move_positions(source, &positions_of(cuts, source));

@@ -143,6 +143,7 @@ pub async fn connectors(
             operator: operator.id.clone(),
             subtask,
             parallelism,
+            undecided: opened.undecided.contains(&operator.id),
             wake,
             clock: context.clock.clone(),
             result_dir: dirs.results.clone(),

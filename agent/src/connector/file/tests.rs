@@ -3,7 +3,8 @@
 use super::super::probe::{EPOCH, flushed, open, probe, refused, schema as schema_of, stops_anywhere, work};
 use super::sink::FileSink;
 use super::*;
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::Int64Type;
 use std::path::Path;
 use std::sync::Arc;
 use weir_kernel::io::{Pushed, Sink, SinkHandle};
@@ -210,4 +211,33 @@ fn a_file_has_one_sink_at_a_time() {
     drop(sink);
     assert_eq!(std::fs::read_to_string(dir.path().join("part-0.ndjson")).unwrap(), "{\"n\":1}\n{\"n\":2}\n");
     FileSink::open(&options, &numbers(), Some(&decided), &probe.opening).unwrap();
+}
+
+/// EPO-4: a crash between the first decisions of two regions leaves the files of one of them in no
+/// cut. They are read all the same; once all have decided, the files are those of the first start.
+#[test]
+fn files_of_a_task_that_never_decided_are_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..4 {
+        write(dir.path(), &format!("{n}.json"), format!("{{\"a\":{n}}}\n").as_bytes());
+    }
+    let work = files(&format!("{}/*.json", dir.path().display()), None, ErrorPolicy::Fail);
+    let read = |source: &mut dyn weir_kernel::io::Source| {
+        let mut values = Vec::new();
+        while let Polled::Batch(batch) = source.poll(super::super::probe::SMALL).unwrap() {
+            values.extend(batch.rows.column(0).as_primitive::<Int64Type>().values().iter().copied());
+        }
+        values
+    };
+    // The first of two tasks has 0 and 2, and decided both; of the second nothing is known.
+    let mut first = open(&work, &[], &probe(0, 2, dir.path()));
+    assert_eq!(read(first.as_mut()), [0, 2]);
+    let positions = first.cut();
+    let again = |subtask, undecided| {
+        let mut probe = probe(subtask, 2, dir.path());
+        probe.opening.undecided = undecided;
+        read(open(&work, &positions, &probe).as_mut())
+    };
+    assert_eq!((again(0, true), again(1, true)), (vec![], vec![1, 3]));
+    assert_eq!((again(0, false), again(1, false)), (vec![], vec![]));
 }

@@ -113,7 +113,7 @@ impl KafkaSource {
             let name = format!("{topic}/{partition}");
             let known = recorded(positions, &name);
             let start = Start { options, consumer: &consumer, topic: &topic, partition };
-            let (first, high) = start.find(known, positions.is_empty(), &self.reading.name)?;
+            let (first, high) = start.find(known, positions.is_empty() || opening.undecided, &self.reading.name)?;
             let ended = known.is_some_and(|known| known.ended) && options.bounded;
             if !ended {
                 list.add_partition_offset(&topic, partition, Offset::Offset(first)).map_err(|e| Error::new(Class::Bug, describe(&e)))?;

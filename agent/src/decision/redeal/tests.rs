@@ -147,5 +147,26 @@ fn a_kept_spec_lasts_as_long_as_its_job() {
 
 #[test]
 fn nothing_is_dealt_from_nothing() {
-    assert_eq!(super::redeal(&BTreeMap::new(), &lanes(1, 2)), None);
+    assert_eq!(super::redeal(&lanes(1, 1), &BTreeMap::new(), &lanes(1, 2)), None);
+}
+
+/// CKP-8, EPO-4: each region decides by itself. What the tasks of one that has not decided yet would
+/// have read is in no cut: that is known for as long as it holds, also once the cuts were dealt.
+#[test]
+fn cuts_that_lack_a_region_are_known_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    let undecided = |attempt, parallelism| {
+        let opened = store.open_attempt(lanes(attempt, parallelism), &job(), local(&store, false)).unwrap();
+        opened.undecided.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(undecided(1, 2).is_empty(), "the first start finds everything anyway");
+    decide(&store, 1, 0, &[at("a", 10)], Some((task("out", 0), 100)), &[]);
+    assert_eq!(undecided(2, 2), ["out", "src"]);
+    assert_eq!(undecided(3, 1), ["out", "src"], "as it was before they were dealt");
+    assert_eq!(undecided(4, 1), ["out", "src"], "nobody has decided since");
+    decide(&store, 4, 0, &[at("a", 11), at("b", 20)], None, &[]);
+    assert!(undecided(5, 1).is_empty());
+    assert!(undecided(6, 3).is_empty());
+    assert!(undecided(7, 3).is_empty(), "dealt whole");
 }
