@@ -13,11 +13,11 @@ use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::expr::{Case, Cast, InList, Like, ScalarFunction, TryCast};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::{BinaryExpr, Expr as Logical, ExprSchemable, Operator, ScalarUDF};
+use datafusion::logical_expr::{BinaryExpr, Expr as Logical, ExprSchemable, Operator, ScalarUDF, Volatility};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinary;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 use weir_planner::error::Class;
 use weir_planner::expr::{BinaryOp, Expr, Literal, Typed};
@@ -39,6 +39,12 @@ static FUNCTIONS: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
     }
     functions
 });
+
+/// Names, without aliases, of the scalar functions that a job may call: all but those that give something else each time.
+pub fn functions() -> BTreeSet<&'static str> {
+    let steady = FUNCTIONS.values().filter(|function| function.signature().volatility != Volatility::Volatile);
+    steady.map(|function| function.name()).collect()
+}
 
 /// An expression ready to run on the rows of one operator.
 #[derive(Debug)]
