@@ -10,7 +10,7 @@ use std::io::Read;
 use weir_planner::connector::{SinkOptions, SourceOptions};
 use weir_planner::error::Class;
 use weir_planner::secret::{
-    MASK, Piece, Reference, is_secret, is_url, parse, shown, sink_options, source_options, url_credentials, visit_texts,
+    MASK, Piece, Reference, is_secret, is_url, parse, shown, sink_options, source_options, url_basic, url_credentials, visit_texts,
 };
 
 /// Gives an environment variable; the environment itself is read in one place of the binary.
@@ -117,6 +117,10 @@ impl Secrets {
         if is_url(name) && shown(name, text) != text {
             url_credentials(value).iter().for_each(|credential| self.add(credential, MASK));
         }
+        if is_url(name) {
+            // A server may say back what it was sent, and it was sent user and password in this form.
+            url_basic(value).iter().for_each(|sent| self.add(sent, MASK));
+        }
     }
 
     fn add(&self, value: &str, instead: &str) {
@@ -198,14 +202,14 @@ mod tests {
             "headers": {"authorization": "Bearer ${env:TOKEN}", "x-key": file, "x-odd": "a$${b", "x-literal": "hush-literal", "x-q": "${env:QUOTED}"}
         }));
         let resolved = secrets.sink(&SinkOptions::Http(options)).unwrap();
-        assert_eq!(format!("{resolved:?} {secrets:?}"), "*** 8 secrets");
+        assert_eq!(format!("{resolved:?} {secrets:?}"), "*** 9 secrets");
         let SinkOptions::Http(http) = resolved.0 else { panic!() };
         assert_eq!(http.url, "http://u:hush-url@h/a?token=hush-query");
         assert_eq!(http.headers["authorization"], "Bearer hush-env");
         assert_eq!(http.headers["x-key"], "hush-file");
         assert_eq!(http.headers["x-odd"], "a${b");
-        let said = format!("hush-env, hush-file, {:?}, u:hush-url@, hush-url, hush-query, hush-literal, a", http.headers["x-q"]);
-        assert_eq!(secrets.scrub(said), format!("${{env:TOKEN}}, {file}, \"${{env:QUOTED}}\", ***@, ***, ***, ***, a"));
+        let said = format!("hush-env, hush-file, {:?}, u:hush-url@, hush-url, hush-query, hush-literal, a, Basic dTpodXNoLXVybA==", http.headers["x-q"]);
+        assert_eq!(secrets.scrub(said), format!("${{env:TOKEN}}, {file}, \"${{env:QUOTED}}\", ***@, ***, ***, ***, a, Basic ***"));
     }
 
     /// SQL-11: what cannot be found names option and reference, and is the user's to mend.

@@ -248,6 +248,46 @@ pub fn url_credentials(url: &str) -> Vec<String> {
     [userinfo, password].into_iter().chain(values).filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 
+/// User and password of a URL as HTTP sends them: `user:password` without percent escapes, in base 64.
+pub fn url_basic(url: &str) -> Option<String> {
+    let userinfo = parts(url).userinfo?;
+    let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+    let mut bytes = unescaped(user);
+    bytes.push(b':');
+    bytes.extend(unescaped(password));
+    Some(base64(&bytes))
+}
+
+fn unescaped(text: &str) -> Vec<u8> {
+    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16)).and_then(|digit| u8::try_from(digit).ok());
+    let mut bytes = text.bytes();
+    let mut plain = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let mut ahead = bytes.clone();
+        match (byte, digit(ahead.next()), digit(ahead.next())) {
+            (b'%', Some(high), Some(low)) => {
+                plain.push((high << 4) | low);
+                bytes = ahead;
+            }
+            _ => plain.push(byte),
+        }
+    }
+    plain
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = (0..3).fold(0_usize, |bits, at| (bits << 8) | chunk.get(at).map_or(0, |byte| usize::from(*byte)));
+        for at in 0..4 {
+            let digit = DIGITS.get((bits >> (18 - 6 * at)) & 63).copied().unwrap_or(b'=');
+            text.push(if at <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
 /// A URL as messages name it: without user, password, query and fragment.
 pub fn url_place(url: &str) -> String {
     let Parts { scheme, host, path, .. } = parts(url);
@@ -354,6 +394,11 @@ mod tests {
             assert_eq!(shown(name, value), expected, "{name} = {value}");
         }
         assert_eq!(url_credentials("http://u:hush@h/p?token=t&a=b"), ["u:hush", "hush", "t"]);
+        // By RFC 7617 and the alphabet of RFC 4648, with one, two and no letters to fill up.
+        assert_eq!(url_basic("http://u:hush@h/p").as_deref(), Some("dTpodXNo"));
+        assert_eq!(url_basic("http://u:h%75sh!@h").as_deref(), Some("dTpodXNoIQ=="));
+        assert_eq!(url_basic("http://hush%@h").as_deref(), Some("aHVzaCU6"));
+        assert_eq!(url_basic("http://h/p"), None);
         assert_eq!(url_place("http://u:hush@h:1/p?token=t#x"), "http://h:1/p");
     }
 }
