@@ -5,6 +5,7 @@ use crate::control::on_control;
 use crate::stack::Scratch;
 use anyhow::Context;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_frontend::sql::{Engine, Rehearsed};
@@ -40,12 +41,23 @@ pub enum Load {
     Unbuildable,
 }
 
+/// A file up to one byte more than `most`, so that a device or a file of data is refused for its length and not held.
+///
+/// Errors: the file cannot be read.
+fn bounded(file: &Path, most: usize) -> anyhow::Result<Vec<u8>> {
+    let cannot = || format!("cannot read {}", file.display());
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(file).with_context(cannot)?;
+    opened.take(most as u64 + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    Ok(bytes)
+}
+
 /// Reads a YAML file; binds, compiles and builds its jobs, and prints notices and every fault of all of them.
 ///
 /// Errors: the file cannot be read.
 pub fn load(file: &Path) -> anyhow::Result<Load> {
     let name = file.display().to_string();
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    let bytes = bounded(file, weir_frontend::yaml::BYTES_MAX)?;
     let mut document = match weir_frontend::yaml::parse_bytes(&bytes) {
         Ok(document) => document,
         Err(faults) => {
@@ -54,6 +66,10 @@ pub fn load(file: &Path) -> anyhow::Result<Load> {
         }
     };
     let mut faults = document.bind();
+    if document.jobs.is_empty() {
+        let fault = Fault::new("no_job", "", "the document has no job and no stream");
+        faults.push(fault.with_hint("add an entry under jobs: or streams:"));
+    }
     let mut unbuildable = Vec::new();
     let mut jobs = Vec::new();
     for (at, spec) in document.jobs.iter().enumerate() {

@@ -398,6 +398,18 @@ fn several_jobs_are_explained_and_checked_together() {
     ended(&refused, 2, &["nosuch", "nowhere", "jobs[0]", "jobs[1]"]);
 }
 
+/// JOB-7: a document without jobs is not a valid one that does nothing, and what has no end is refused for its length.
+#[test]
+fn a_document_has_jobs_and_an_end() {
+    let dir = temporary();
+    for text in ["jobs: []\n", "streams:\n", "jobs: []\nstreams: []\n"] {
+        let file = write(dir.path(), "none.yaml", text);
+        ended(&weir(&["validate", file.to_str().unwrap()]), 2, &["no job and no stream"]);
+        ended(&run(&file, &dir.path().join("data"), &[]), 2, &["no job and no stream"]);
+    }
+    ended(&weir(&["validate", "/dev/zero"]), 2, &["more than 2097152 bytes"]);
+}
+
 #[test]
 fn components_are_listed_with_their_options() {
     let listed = weir(&["components"]);

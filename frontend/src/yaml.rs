@@ -161,6 +161,8 @@ pub fn parse(text: &str) -> Result<Document, Vec<Fault>> {
 ///
 /// Errors: as [`parse`], and one fault for bytes that are not UTF-8.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Document, Vec<Fault>> {
+    // Before its words: what is too long may have been cut within a letter.
+    tree::fits(bytes.len())?;
     parse(utf8(bytes)?)
 }
 

@@ -29,14 +29,22 @@ pub struct Tree {
     pub faults: Vec<Fault>,
 }
 
+/// Whether a document may be so long.
+///
+/// Errors: it may not.
+pub fn fits(bytes: usize) -> Result<(), Vec<Fault>> {
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    let fault = Fault::new("too_large", "", format!("the document has more than {BYTES_MAX} bytes"));
+    Err(vec![fault.with_hint("a document describes jobs: keep data in files or topics")])
+}
+
 /// The tree of the one document in `text`.
 ///
 /// Errors: broken syntax, several documents, or a bound passed.
 pub fn parse(text: &str) -> Result<Tree, Vec<Fault>> {
-    if text.len() > BYTES_MAX {
-        let message = format!("the document has {} bytes, at most {BYTES_MAX} are allowed", text.len());
-        return Err(vec![Fault::new("too_large", "", message).with_hint("a document describes jobs: keep data in files or topics")]);
-    }
+    fits(text.len())?;
     let mut options = Options::default();
     options.emit_comments = false;
     options.flow_nesting_limit = DEPTH_MAX;
