@@ -242,6 +242,11 @@ async fn bodies_that_are_no_documents() {
     );
     assert_eq!(door.post("/jobs", "application/yaml", "id: [").await.status, 400);
     assert_eq!(door.post("/jobs", "application/yaml", "").await.json()["code"], json!("empty"));
+    for (encoding, status) in [("gzip", 415), ("identity", 201)] {
+        let headers = [("content-type", "application/yaml"), ("content-encoding", encoding)];
+        let answer = door.call("POST", "/jobs", &headers, JOB).await;
+        assert_eq!(answer.status, status, "{encoding}: {}", answer.body);
+    }
     let huge = "x".repeat(crate::yaml::BYTES_MAX + 1);
     let answer = door.post("/jobs", "application/yaml", &huge).await;
     assert_eq!((answer.status, &answer.json()["code"]), (413, &json!("too_large")));
