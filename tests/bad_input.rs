@@ -33,6 +33,14 @@ fn a_wrong_statement_shows_what_is_wrong_and_changes_nothing() {
         ("CREATE JOB j AS SELECT k FROM w", &["ERROR:", "w", "LINE 1:", "^"]),
         ("CREATE JOB j WITH (paralelism = 2) AS SELECT k FROM v", &["ERROR:", "paralelism", "parallelism"]),
         ("CREATE SOURCE k (k BIGINT) WITH (connector = 'kafka', topic = 't', format = 'json')", &["ERROR:", "brokers"]),
+        (
+            "CREATE SOURCE r (k BIGINT) WITH (connector = 'file', path = '/nowhere', format = 'json', on_error.policy = 'route', on_error.to = 'x')",
+            &["ERROR:", "bad records", "on_error", "YAML", "skip", "LINE 1:"],
+        ),
+        (
+            "CREATE SOURCE r (k BIGINT) WITH (connector = 'file', path = '/nowhere', format = 'json', late_event_policy = 'route', late_event_route = 'x')",
+            &["ERROR:", "late rows", "late_event_policy", "YAML", "drop", "LINE 1:"],
+        ),
         ("CREATE SOURCE k (k BIGINT) WITH (connector = 'kafak')", &["ERROR:", "kafak", "kafka"]),
         ("CREATE SOURCE k (k BIGINT) WITH (connector = 'file', path = '/nowhere/*.json', format = 'jsn')", &["ERROR:", "jsn", "json"]),
     ] {

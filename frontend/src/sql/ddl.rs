@@ -19,7 +19,7 @@ use weir_planner::expr::Literal;
 use weir_planner::id::{EdgeId, JobId, OperatorId};
 use weir_planner::schema::ColumnType;
 use weir_planner::spec::{
-    Batch, Delivery, Edge, Horizon, JobSpec, OnError, Operator, OperatorKind, Sink, Source, SourceColumn, Time, TimeMode, WatermarkPolicy,
+    Batch, Delivery, Edge, ErrorPolicy, Horizon, JobSpec, LatePolicy, OnError, Operator, OperatorKind, Sink, Source, SourceColumn, Time, TimeMode, WatermarkPolicy,
 };
 
 /// What a catalog object's fields are called before a job copies it.
@@ -120,6 +120,22 @@ pub(crate) fn source(create: &CreateSource, sampled: Option<&[SourceColumn]>, pl
             format!("source '{}' declares no columns, and they cannot be taken from its rows", create.name.text),
         )
         .with_hint("declare them: CREATE SOURCE name (column TYPE, …) WITH (…)")
+        .at(create.name.position));
+    }
+    let routed = if source.on_error.policy == ErrorPolicy::Route {
+        Some(("bad records", "on_error", "skip leaves them out and counts them"))
+    } else if source.time.late_event_policy == LatePolicy::Route {
+        Some(("late rows", "late_event_policy", "drop leaves them out and counts them"))
+    } else {
+        None
+    };
+    if let Some((what, option, instead)) = routed {
+        // A route leads to an operator of the same job, and a source of the catalog is in none.
+        return Err(Error::new(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            format!("a source of SQL cannot route its {what}: {option} = 'route' is for jobs that are written as YAML"),
+        )
+        .with_hint(format!("{instead}; SHOW JOB SPEC prints a job as YAML, to which a route can be added"))
         .at(create.name.position));
     }
     let probe = probe(Some(source.clone()), None)?;
