@@ -16,7 +16,7 @@ use sqlparser::ast::{
     SetExpr, Spanned, TableAlias, TableFactor, WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use text::{Columns, canonical, expression, named};
 use weir_planner::expr::Name;
 
@@ -254,9 +254,12 @@ impl Flow<'_> {
         sugar::name_columns(&mut select);
         let read = Columns { flow: self, qualifier: qualifier.as_deref() };
         let filter = select.selection.as_ref().map(|expr| read.expression(expr)).transpose()?;
+        // WHERE reads columns of the input alone, never names of the list.
+        let mut known: BTreeSet<String> = filter.iter().flat_map(group::columns_in).map(|ident| ident.value).collect();
+        known.extend(input.columns.iter().flatten().cloned());
         let filter = filter.map(|expr| self.text(&expr, expression(&expr)));
         let columns = if group::is_grouped(&select) {
-            let grouped = group::Grouped::of(&select, &read)?;
+            let grouped = group::Grouped::of(&select, &read, known)?;
             grouped.steps(filter, self, &mut input.steps)
         } else {
             self.plain(&select, &read, filter, &mut input)?

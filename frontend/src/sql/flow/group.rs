@@ -32,10 +32,10 @@ pub(super) struct Grouped {
 }
 
 impl Grouped {
-    /// Takes a SELECT apart.
+    /// Takes a SELECT apart; `known` are columns that its input is known to have.
     ///
     /// Errors: a column that is neither grouped by nor aggregated, `*`, and what no column can be.
-    pub fn of(select: &Select, read: &Columns<'_>) -> Result<Grouped, Error> {
+    pub fn of(select: &Select, read: &Columns<'_>, known: BTreeSet<String>) -> Result<Grouped, Error> {
         let mut items = Vec::new();
         for item in &select.projection {
             if matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)) {
@@ -45,7 +45,7 @@ impl Grouped {
             let (expr, name) = read.item(item)?;
             items.push(Named { expr, name });
         }
-        let exprs = keys_of(select, &items, read)?;
+        let exprs = keys_of(select, &items, read, known)?;
         let having = select.having.as_ref().map(|having| read.expression(having)).transpose()?;
         let having = having.map(|having| with_aliases(having, &items, &exprs));
         let aggregates = collected(&items, having.as_ref());
@@ -98,10 +98,11 @@ fn is_column(expr: &Expr, name: &str) -> bool {
 }
 
 /// What is grouped by: a column, an expression, the number of a select item, or its name.
-fn keys_of(select: &Select, items: &[Named], read: &Columns<'_>) -> Result<Vec<Expr>, Error> {
+fn keys_of(select: &Select, items: &[Named], read: &Columns<'_>, known: BTreeSet<String>) -> Result<Vec<Expr>, Error> {
     let GroupByExpr::Expressions(given, _) = &select.group_by else { return Ok(Vec::new()) };
-    let input: BTreeSet<String> =
-        items.iter().filter(|item| !is_column(&item.expr, &item.name)).flat_map(|item| columns_in(&item.expr)).map(|ident| ident.value).collect();
+    let mut input = known;
+    let listed = items.iter().filter(|item| !is_column(&item.expr, &item.name)).map(|item| &item.expr);
+    input.extend(listed.flat_map(columns_in).map(|ident| ident.value));
     let mut keys: Vec<Expr> = Vec::new();
     for key in given {
         let span = key.span();
@@ -123,7 +124,7 @@ fn keys_of(select: &Select, items: &[Named], read: &Columns<'_>) -> Result<Vec<E
             },
             expr => match read.expression(expr)? {
                 // A name of the select list stands for its expression, unless it is also a column
-                // that the list reads: then it is the column, as in Postgres.
+                // that the query reads: then it is the column, as in Postgres.
                 Expr::Identifier(ident) if !input.contains(&ident.value) => {
                     let item = items.iter().find(|item| item.name == ident.value && !is_column(&item.expr, &item.name));
                     item.map_or(Expr::Identifier(ident), |item| item.expr.clone())
@@ -306,7 +307,7 @@ fn aggregates_in(tree: &impl Visit) -> Vec<Expr> {
 }
 
 /// The columns that a tree reads, in the order of the text.
-fn columns_in(tree: &impl Visit) -> Vec<Ident> {
+pub(super) fn columns_in(tree: &impl Visit) -> Vec<Ident> {
     struct Idents(Vec<Ident>);
     impl Visitor for Idents {
         type Break = ();
