@@ -5,6 +5,7 @@
 
 mod agent;
 mod job;
+mod parameters;
 mod problem;
 mod statement;
 mod stream;

@@ -110,6 +110,10 @@ fn public(scope: &Arc<Scope>, name: &str) -> Result<Option<Arc<dyn TableProvider
                 Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(schema.to_arrow())))))
             }
             Some(schema) => Ok(Some(Arc::new(results::ResultTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads))))),
+            None if job.plan.is_none() && scope::keeps_result(job) => refuse(
+                Error::new(sqlstate::OBJECT_NOT_IN_STATE, format!("the columns of job '{name}' are not known until it starts"))
+                    .with_hint(format!("they are taken from the rows of its source at the first start: RESUME JOB {name}")),
+            ),
             None => {
                 let sinks = scope::sink_names(job, &scope.entries).join(", ");
                 refuse(

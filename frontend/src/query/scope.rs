@@ -131,14 +131,24 @@ impl Scope {
     }
 }
 
-/// Columns of a job's result table; `None` when the job writes into a sink.
+/// Whether a sink is a job's result table.
+fn of_result(options: &SinkOptions) -> bool {
+    match options {
+        SinkOptions::Result(_) => true,
+        SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => false,
+    }
+}
+
+/// Whether a job has a result table, be its columns known by now or not.
+pub(crate) fn keeps_result(job: &JobInfo) -> bool {
+    job.spec.sinks.iter().any(|sink| of_result(&sink.config))
+}
+
+/// Columns of a job's result table; `None` when the job writes into a sink, or waits for its columns.
 pub(crate) fn result_schema(job: &JobInfo) -> Option<&Schema> {
     let operators = job.plan.iter().flat_map(|plan| &plan.chains).flat_map(|chain| &chain.operators);
     let of_result = |work: &Work| match work {
-        Work::Sink(sink) => match sink.options {
-            SinkOptions::Result(_) => true,
-            SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => false,
-        },
+        Work::Sink(sink) => of_result(&sink.options),
         Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => false,
     };
     operators.into_iter().find(|operator| of_result(&operator.work)).map(|operator| &operator.output)

@@ -1,6 +1,7 @@
 //! Routes about agents.
 
 use super::job::{list_of, time};
+use super::parameters::Whole;
 use crate::sql::Engine;
 use axum::Json;
 use axum::extract::State;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use weir_hub::hub::AgentInfo;
 
 /// `GET /agents`.
-pub(super) async fn list(State(engine): State<Engine>) -> Json<Value> {
+pub(super) async fn list(State(engine): State<Engine>, _: Whole) -> Json<Value> {
     list_of(engine.hub.agents().iter().map(agent).collect())
 }
 

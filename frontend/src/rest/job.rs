@@ -1,5 +1,6 @@
 //! Routes about jobs.
 
+use super::parameters::Whole;
 use super::problem::Problem;
 use super::{body_with_text, field, tree};
 use crate::options::fit::{Fit, Path as FieldPath};
@@ -87,7 +88,7 @@ pub(super) async fn stored(
 }
 
 /// `GET /jobs`.
-pub(super) async fn list(State(engine): State<Engine>) -> Json<Value> {
+pub(super) async fn list(State(engine): State<Engine>, _: Whole) -> Json<Value> {
     list_of(engine.hub.jobs().iter().filter(|info| info.stream.is_none()).map(|info| summary(info)).collect())
 }
 
@@ -149,13 +150,13 @@ pub(super) async fn plan(
 }
 
 /// `GET /jobs/{id}/events`, oldest first.
-pub(super) async fn events(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
+pub(super) async fn events(State(engine): State<Engine>, Path(id): Path<String>, _: Whole) -> Answer {
     let info = job(&engine, &id)?;
     Ok(list_of(engine.hub.events(Some(&info.id)).iter().map(event).collect()).into_response())
 }
 
 /// `GET /jobs/{id}/versions`: every version that is kept; before upgrades exist that is the current one.
-pub(super) async fn versions(State(engine): State<Engine>, Path(id): Path<String>) -> Answer {
+pub(super) async fn versions(State(engine): State<Engine>, Path(id): Path<String>, _: Whole) -> Answer {
     let info = job(&engine, &id)?;
     Ok(list_of(vec![version_of(&info)]).into_response())
 }

@@ -4,6 +4,7 @@
 use super::job::{
     Answer, Asked, Submitted, change_desired, checked, desired_of, found, list_of, query_of, remove, stored, summary, tagged,
 };
+use super::parameters::Whole;
 use super::problem::Problem;
 use super::{body_with_text, field};
 use crate::options::node::{Node, Value as NodeValue};
@@ -57,7 +58,7 @@ pub(super) async fn create(
 }
 
 /// `GET /streams`.
-pub(super) async fn list(State(engine): State<Engine>) -> Json<Value> {
+pub(super) async fn list(State(engine): State<Engine>, _: Whole) -> Json<Value> {
     list_of(engine.hub.jobs().iter().filter(|info| info.stream.is_some()).map(|info| short(info)).collect())
 }
 

@@ -305,6 +305,21 @@ async fn what_does_not_exist() {
     assert_eq!(state("{state: running, from: s1}").await.json()["code"], json!("not_available"));
 }
 
+/// Lists are whole: a parameter that would do nothing is refused by its name, not passed over.
+#[tokio::test]
+async fn lists_take_no_parameters() {
+    let door = Door::open().await;
+    door.post("/jobs", "application/yaml", JOB).await;
+    for list in ["/jobs", "/streams", "/agents", "/jobs/per_minute/events", "/jobs/per_minute/versions"] {
+        assert_eq!(door.get(list).await.status, 200, "{list}");
+        for limit in ["abc", "-1", "99999999999999999999", "5", ""] {
+            let answer = door.get(&format!("{list}?limit={limit}")).await;
+            assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("bad_query")), "{list} {limit}");
+            assert_eq!(answer.json()["message"], json!("this list takes no parameter 'limit'"));
+        }
+    }
+}
+
 /// `POST /sql`: columns with SQL types, rows in column order; errors with SQLSTATE and place.
 #[tokio::test]
 async fn statements() {

@@ -100,6 +100,7 @@ pub(crate) fn source(create: &CreateSource, sampled: Option<&[SourceColumn]>, pl
         source.schema = columns.to_vec();
     }
     let pending = is_pending(&source);
+    given.beside_watermark(create)?;
     if !pending {
         watermark(create, &mut source)?;
     }
@@ -288,6 +289,10 @@ fn values(rows: &[Vec<(sqlparser::ast::Expr, usize)>], columns: &[ColumnDef], pl
                 let message = format!("column '{}': {}", column.name.text, error.message);
                 Error { message, position: error.position.or(Some(*position)), ..error }
             };
+            if let Some(text) = not_finite(expr, column.ty) {
+                cells.push(Json::from(text));
+                continue;
+            }
             let literal = constant(expr.clone(), column.ty, places).map_err(wrong)?;
             if column.not_null && matches!(literal, Literal::Null(_)) {
                 return Err(Error::new("23502", format!("column '{}' is NOT NULL", column.name.text)).at(*position));
@@ -297,6 +302,22 @@ fn values(rows: &[Vec<(sqlparser::ast::Expr, usize)>], columns: &[ColumnDef], pl
         all.push(cells);
     }
     Ok(all)
+}
+
+/// `'NaN'`, `'Infinity'` and `'-Infinity'` for a column of floats, which neither constants nor JSON
+/// numbers can say: they stay text, which the reader of the rows takes.
+fn not_finite(expr: &sqlparser::ast::Expr, ty: ColumnType) -> Option<&'static str> {
+    if !matches!(ty, ColumnType::Real | ColumnType::Double) {
+        return None;
+    }
+    let sqlparser::ast::Expr::Value(value) = expr else { return None };
+    let sqlparser::ast::Value::SingleQuotedString(text) = &value.value else { return None };
+    match weir_planner::value::double(text.as_bytes()) {
+        Ok(number) if number.is_nan() => Some("NaN"),
+        Ok(f64::INFINITY) => Some("Infinity"),
+        Ok(f64::NEG_INFINITY) => Some("-Infinity"),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// A constant as the JSON reader takes it: text for types that JSON lacks.
@@ -412,6 +433,21 @@ impl<'a> Given<'a> {
         self.fields.iter().map(|option| (option.key.clone(), Json::from(option.value.as_str()))).collect()
     }
 
+    /// No option says over again what the WATERMARK clause says: one of them would be lost.
+    fn beside_watermark(&self, create: &CreateSource) -> Result<(), Error> {
+        let Some(clause) = &create.watermark else { return Ok(()) };
+        let said = |option: &&&WithOption| {
+            let last = option.key.rsplit('.').next().unwrap_or(&option.key);
+            matches!(last.trim_end_matches("_ms"), "out_of_orderness" | "timestamp_field")
+        };
+        let Some(option) = self.fields.iter().find(said) else { return Ok(()) };
+        let column = &clause.column.text;
+        let message = format!("option '{}' says over again what WATERMARK FOR {column} says", option.key);
+        Err(Error::new(sqlstate::INVALID_PARAMETER_VALUE, message)
+            .with_hint(format!("leave the option out and write WATERMARK FOR {column} AS {column} - INTERVAL '…', or leave the clause out"))
+            .at(option.key_position))
+    }
+
     /// A fault at the option that it names, else at `fallback`.
     fn error(&self, fault: &Fault, fallback: usize) -> Error {
         located(self.all, fault, fallback)
@@ -427,10 +463,12 @@ pub(crate) fn located(options: &[WithOption], fault: &Fault, fallback: usize) ->
         let key = short(&option.key);
         [path, bare].iter().any(|path| short(path) == key) || (!bare.is_empty() && key.ends_with(&format!(".{}", short(bare))))
     };
+    // `on_error = 'x'` stands for `on_error.policy`.
+    let whole = |option: &&WithOption| path.rsplit_once('.').is_some_and(|(group, _)| option.key == group);
     let connector = |option: &&WithOption| bare.is_empty() && option.key == "connector" && fault.code.starts_with("unknown");
     // A rule on two fields of one group names one of them: the other is as good a place.
     let sibling = |option: &&WithOption| path.rsplit_once('.').is_some_and(|(group, _)| option.key.starts_with(&format!("{group}.")));
-    let option = options.iter().find(names).or_else(|| options.iter().find(connector)).or_else(|| options.iter().find(sibling));
+    let option = options.iter().find(names).or_else(|| options.iter().find(whole)).or_else(|| options.iter().find(connector)).or_else(|| options.iter().find(sibling));
     if let Some(option) = option.filter(|_| fault.code == "unknown_field")
         && let Some(near) = nearest(&option.key, COMMON_OPTIONS.iter().copied())
     {

@@ -51,12 +51,33 @@ pub(crate) fn planning(error: &DataFusionError, places: &Places, fallback: usize
             Error::new(sqlstate::FEATURE_NOT_SUPPORTED, lowered(message)).at(diagnosed.unwrap_or(fallback))
         }
         root => {
-            let message = said_shorter(plain(root));
+            let message = plain(root);
+            if let Some(error) = no_interval(&message, places, fallback) {
+                return error;
+            }
+            let message = said_shorter(message);
             let (code, hint) = kind(&message);
             let error = Error::new(code, message).at(diagnosed.unwrap_or(fallback));
             hint.into_iter().fold(error, |error, hint| error.with_hint(hint))
         }
     }
+}
+
+/// The error of a text that is no interval, at the text; `None` for another message.
+fn no_interval(message: &str, places: &Places, fallback: usize) -> Option<Error> {
+    let (_, told) = message.split_once("nvalid input syntax for type interval: \"")?;
+    // A note on what is wrong may follow in words of its own.
+    let (value, _) = told.split_once('"')?;
+    let text = places.text();
+    let quoted = format!("'{value}'");
+    let follows = |at: &usize| {
+        let before = text.get(..*at).unwrap_or_default().trim_end().as_bytes();
+        before.len().checked_sub(8).and_then(|from| before.get(from..)).is_some_and(|word| word.eq_ignore_ascii_case(b"interval"))
+    };
+    let at = text.match_indices(&quoted).map(|(at, _)| at).find(follows);
+    let position = at.and_then(|at| text.get(..at)).map_or(fallback, |before| before.chars().count() + 1);
+    let error = Error::new("22007", format!("'{value}' is not an interval"));
+    Some(error.with_hint("write a number and a unit, such as INTERVAL '5 seconds'").at(position))
 }
 
 /// A message in SQL's words: the column that is not grouped by, and types by their SQL names.

@@ -7,10 +7,12 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_hub::Hub;
-use weir_hub::hub::HubOptions;
+use weir_hub::hub::{CatalogObject, DesiredState, HubOptions, NewJob};
+use weir_planner::connector::SourceOptions;
 use weir_planner::protocol::ReadRequest;
 
 struct NoReads;
@@ -244,4 +246,85 @@ async fn a_bad_job_option_is_refused_at_its_place() {
         assert!(error.position.is_some_and(|position| position > column), "{text}: {error:?}");
     }
     assert!(house.engine.hub.jobs().is_empty());
+}
+
+/// SQL-13: a word that is not known is refused at the word, with those that are.
+#[tokio::test]
+async fn an_unknown_word_is_refused_with_the_known_ones() {
+    let house = House::open().await;
+    for option in ["on_error", "on_error.policy"] {
+        let text = format!("CREATE SOURCE s (v BIGINT) WITH (connector = 'file', path = 'x', format = 'json', {option} = 'ignore')");
+        let error = house.refused(&text).await;
+        assert_eq!(error.sqlstate, sqlstate::INVALID_PARAMETER_VALUE, "{error:?}");
+        assert!(error.message.contains("fail, skip, route"), "{error:?}");
+        assert_eq!(error.position, text.find("'ignore'").map(|at| at + 1), "{error:?}");
+    }
+}
+
+/// SQL-13: what the WATERMARK clause says is not said by an option too, of which one would be lost.
+#[tokio::test]
+async fn an_option_beside_the_watermark_clause_is_refused() {
+    let house = House::open().await;
+    let create = |option: &str| {
+        format!(
+            "CREATE SOURCE s (ts BIGINT, WATERMARK FOR ts AS ts - INTERVAL '1 second') \
+             WITH (connector = 'file', path = 'x', format = 'json', {option} = '9s')"
+        )
+    };
+    for option in ["out_of_orderness", "out_of_orderness_ms", "watermark.out_of_orderness", "time.watermark.out_of_orderness_ms"] {
+        let text = create(option);
+        let error = house.refused(&text).await;
+        assert_eq!(error.sqlstate, sqlstate::INVALID_PARAMETER_VALUE, "{error:?}");
+        assert_eq!(error.message, format!("option '{option}' says over again what WATERMARK FOR ts says"));
+        assert_eq!(error.position, text.find(option).map(|at| at + 1), "{error:?}");
+    }
+    house.ok(&create("watermark.idle_timeout")).await;
+}
+
+/// Postgres takes the numbers that are none as text; what is neither is refused as before.
+#[tokio::test]
+async fn rows_hold_numbers_that_are_not_finite() {
+    let house = House::open().await;
+    house.ok("CREATE SOURCE s (d DOUBLE PRECISION, r REAL) AS VALUES ('NaN', '-infinity'), ('Infinity', 'nan'), (1.5, NULL)").await;
+    let catalog = house.engine.hub.catalog();
+    let CatalogObject::Source(source) = &catalog.entries["s"].object else { panic!("a source") };
+    let SourceOptions::Values(values) = &source.config else { panic!("inline rows") };
+    let expected = [vec![json!("NaN"), json!("-Infinity")], vec![json!("Infinity"), json!("NaN")], vec![json!(1.5), json!(null)]];
+    assert_eq!(values.rows, expected);
+    let text = "CREATE SOURCE t (d DOUBLE PRECISION) AS VALUES ('nothing')";
+    assert_eq!(house.refused(text).await.sqlstate, "22P02");
+    let text = "CREATE SOURCE t (d BIGINT) AS VALUES ('NaN')";
+    assert_eq!(house.refused(text).await.sqlstate, "22P02");
+}
+
+/// Postgres' code for a text that is no interval, at the text.
+#[tokio::test]
+async fn a_text_that_is_no_interval_is_refused_at_its_place() {
+    let house = House::open().await;
+    house.ok(SOURCE).await;
+    let text = "CREATE JOB j AS SELECT '1 banana', date_time + INTERVAL  '1 banana' FROM bids";
+    let error = house.refused(text).await;
+    assert_eq!((error.sqlstate, error.message.as_str()), ("22007", "'1 banana' is not an interval"), "{error:?}");
+    assert_eq!(error.position, text.rfind("'1 banana'").map(|at| at + 1));
+}
+
+/// JOB-6: a job that has yet to take its columns from rows has a result table, without columns so far.
+#[tokio::test]
+async fn a_result_table_without_columns_yet_says_so() {
+    let house = House::open().await;
+    let spec = serde_json::from_value(json!({
+        "id": "pending",
+        "operators": [{"id": "in", "kind": "source"}, {"id": "out", "kind": "sink"}],
+        "edges": [{"id": "e1", "from": "in", "to": "out"}],
+        "sources": [{
+            "operator_id": "in", "input_type": "file", "codec": {"type": "json"}, "config": {"type": "file", "path": "nowhere.json"},
+        }],
+        "sinks": [{"operator_id": "out", "output_type": "result", "config": {"type": "result"}}],
+    }));
+    let spec = spec.unwrap();
+    let job = NewJob { spec, sql: None, uses: Vec::new(), stream: None, desired: DesiredState::Stopped, places: Default::default() };
+    assert_eq!(house.engine.hub.create_job(job).await.unwrap().plan, None);
+    let error = house.refused("SELECT * FROM pending").await;
+    assert_eq!(error.sqlstate, sqlstate::OBJECT_NOT_IN_STATE, "{error:?}");
+    assert_eq!(error.message, "the columns of job 'pending' are not known until it starts");
 }

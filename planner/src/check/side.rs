@@ -188,6 +188,40 @@ pub(super) fn check(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, fault
         let faulty = found.into_iter().filter_map(Result::err).flatten();
         faults.extend(faulty.map(|fault| Fault { path: format!("sources[{i}].{}", fault.path), ..fault }));
     }
+    mixed(spec, places, &main, faults);
+}
+
+/// A window cannot tell whose row is late once rows of several sources have met before it: it routes
+/// the late rows of all of them or of none.
+fn mixed(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, main: &Reach, faults: &mut Vec<Fault>) {
+    let mut judged: BTreeMap<usize, Vec<(usize, &Source)>> = BTreeMap::new();
+    for (i, source) in spec.sources.iter().enumerate() {
+        // One that is no source has its own fault, and so has a window of a source by the clock.
+        let Some(&at) = places.get(&source.operator_id) else { continue };
+        if source.time.mode != TimeMode::EventTime || !matches!(spec.operators[at].kind, OperatorKind::Source) {
+            continue;
+        }
+        for window in judges(spec, main, at) {
+            judged.entry(window).or_default().push((i, source));
+        }
+    }
+    let mut told = BTreeSet::new();
+    for (window, sources) in judged {
+        let routes = |(_, source): &&(usize, &Source)| source.time.late_event_policy == LatePolicy::Route;
+        let drops = |(_, source): &&(usize, &Source)| source.time.late_event_policy == LatePolicy::Drop;
+        let (Some((_, routing)), Some((i, dropping))) = (sources.iter().find(routes), sources.iter().find(drops)) else { continue };
+        if told.insert(*i) {
+            let (routing, dropping, window) = (&routing.operator_id, &dropping.operator_id, &spec.operators[window].id);
+            let message = format!(
+                "window '{window}' takes rows of source '{routing}', which routes late rows, and of source '{dropping}', which drops them: \
+                 it cannot tell them apart"
+            );
+            let path = format!("sources[{i}].time.late_event_policy");
+            faults.push(Fault::new("mixed_late_policies", path, message).with_hint(
+                "give both sources the same late_event_policy and late_event_route, or give each a window of its own",
+            ));
+        }
+    }
 }
 
 /// Whether some source names `target` as a route, rightly or not.

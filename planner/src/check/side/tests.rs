@@ -138,6 +138,55 @@ fn rules_on_late_routes() {
     gives(&clocked, &[("processing_time", "sources[0].time.late_event_policy")]);
 }
 
+/// EV-5: a window that rows of two sources reach routes the late rows of both or of none. Windows of
+/// their own may differ.
+#[test]
+fn a_window_has_one_late_policy() {
+    let second = |policy: Value| {
+        let mut source = sample()["sources"][0].clone();
+        source["operator_id"] = json!("more");
+        for (name, value) in policy.as_object().unwrap() {
+            source["time"][name] = value.clone();
+        }
+        let mut both = with(late_to("dead"));
+        both.extend([
+            ("/operators/-", json!({"id": "more", "kind": "source"})),
+            ("/sources/-", source),
+            ("/operators/1", json!({"id": "slim", "kind": "union"})),
+            ("/edges/-", json!({"id": "e5", "from": "more", "to": "slim"})),
+        ]);
+        both
+    };
+    let dropping = second(json!({}));
+    gives(&dropping, &[("mixed_late_policies", "sources[1].time.late_event_policy")]);
+    says(
+        &dropping,
+        "window 'count' takes rows of source 'bids', which routes late rows, and of source 'more', which drops them: it cannot tell them apart",
+    );
+    let routing = second(json!({"late_event_policy": "route", "late_event_route": "dead"}));
+    assert_eq!(
+        sides(changed(&routing)),
+        ["bids>dead late rows of bids", "count>dead late rows of count", "more>dead late rows of more"]
+    );
+    let mut apart = dropping;
+    let window = sample()["operators"].as_array().unwrap().iter().find(|operator| operator["id"] == "count").unwrap().clone();
+    let mut own = window;
+    own["id"] = json!("own");
+    apart.retain(|(path, _)| *path != "/operators/1");
+    apart.extend([
+        ("/operators/-", own),
+        ("/operators/-", json!({"id": "end", "kind": "sink"})),
+        ("/sinks/-", json!({"operator_id": "end", "output_type": "drop", "config": {"type": "drop"}})),
+    ]);
+    for (path, value) in &mut apart {
+        if *path == "/edges/-" {
+            value["to"] = json!("own");
+        }
+    }
+    apart.push(("/edges/-", json!({"id": "e6", "from": "own", "to": "end"})));
+    assert_eq!(sides(changed(&apart)), ["bids>dead late rows of bids", "count>dead late rows of count"]);
+}
+
 /// Routes may meet edges and each other where their columns are the same; otherwise both are named.
 #[test]
 fn routes_that_meet_have_the_same_columns() {
