@@ -394,7 +394,7 @@ fn a_stop_between_any_two_polls_loses_nothing() {
         // Epochs of three polls; what comes after the last one is not decided.
         let mut cut = Vec::new();
         let mut epoch: Vec<String> = Vec::new();
-        let mut poll = |source: &mut HttpSource, probe: &Probe, into: &mut Vec<String>| loop {
+        let poll = |source: &mut HttpSource, probe: &Probe, into: &mut Vec<String>| loop {
             let seen = probe.alarm.count();
             match source.poll(one).unwrap() {
                 Polled::Batch(batch) => {
