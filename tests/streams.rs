@@ -122,7 +122,7 @@ fn a_query_groups_what_the_buffer_gave() {
     pipeline:
       processors:
         - {{type: json_to_arrow}}
-        - {{type: sql, query: SELECT 1 AS k, count(*) AS n FROM flow WHERE k <> 'z' GROUP BY k}}
+        - {{type: sql, query: \"SELECT 1 AS k, count(*) AS n FROM flow WHERE k <> 'z' GROUP BY k\"}}
     output: {{type: file, path: named}}
   - id: printed
     input: {{type: memory, messages: [{{k: z}}]}}
