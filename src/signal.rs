@@ -46,7 +46,6 @@ impl Stop {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::Stop;
     use futures::FutureExt;
