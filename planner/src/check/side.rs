@@ -209,7 +209,22 @@ fn mixed(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, main: &Reach, fa
     for (window, sources) in judged {
         let routes = |(_, source): &&(usize, &Source)| source.time.late_event_policy == LatePolicy::Route;
         let drops = |(_, source): &&(usize, &Source)| source.time.late_event_policy == LatePolicy::Drop;
-        let (Some((_, routing)), Some((i, dropping))) = (sources.iter().find(routes), sources.iter().find(drops)) else { continue };
+        let Some((_, routing)) = sources.iter().find(routes) else { continue };
+        let other = |(_, source): &&(usize, &Source)| source.time.late_event_route != routing.time.late_event_route;
+        if let Some((i, elsewhere)) = sources.iter().filter(routes).find(other)
+            && told.insert(*i)
+        {
+            let window = &spec.operators[window].id;
+            let message = format!(
+                "window '{window}' takes rows of source '{}' and of source '{}', whose late rows have different routes: it cannot tell them apart",
+                routing.operator_id, elsewhere.operator_id
+            );
+            faults.push(
+                Fault::new("mixed_late_policies", format!("sources[{i}].time.late_event_route"), message)
+                    .with_hint("give both sources the same late_event_route, or give each a window of its own"),
+            );
+        }
+        let Some((i, dropping)) = sources.iter().find(drops) else { continue };
         if told.insert(*i) {
             let (routing, dropping, window) = (&routing.operator_id, &dropping.operator_id, &spec.operators[window].id);
             let message = format!(

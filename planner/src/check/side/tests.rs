@@ -168,6 +168,12 @@ fn a_window_has_one_late_policy() {
         sides(changed(&routing)),
         ["bids>dead late rows of bids", "count>dead late rows of count", "more>dead late rows of more"]
     );
+    let mut elsewhere = second(json!({"late_event_policy": "route", "late_event_route": "morgue"}));
+    elsewhere.extend([
+        ("/operators/-", json!({"id": "morgue", "kind": "sink"})),
+        ("/sinks/-", json!({"operator_id": "morgue", "output_type": "drop", "config": {"type": "drop"}})),
+    ]);
+    gives(&elsewhere, &[("mixed_late_policies", "sources[1].time.late_event_route")]);
     let mut apart = dropping;
     let window = sample()["operators"].as_array().unwrap().iter().find(|operator| operator["id"] == "count").unwrap().clone();
     let mut own = window;
