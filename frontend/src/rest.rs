@@ -19,6 +19,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::routing::{get, post, put};
 use problem::Problem;
+use serde::de::IgnoredAny;
 use weir_planner::error::{Fault, Place};
 
 /// Routes of the REST door, each under `/api/v1`.
@@ -93,16 +94,17 @@ fn parsed(headers: &HeaderMap, bytes: &[u8]) -> Result<Node, Problem> {
     if !is_json {
         return yaml::tree_of(bytes).map_err(Problem::unreadable);
     }
-    let json = serde_json::from_slice::<serde_json::Value>(bytes).map_err(|error| {
+    let unreadable = |error: serde_json::Error| {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let fault = Fault::new("syntax", "", format!("the body is not JSON: {error}"));
         Problem::unreadable(vec![fault.at(Place { line: small(error.line()), column: small(error.column()) })])
-    })?;
-    // Read as YAML for the places and for duplicate keys. Bounds hold there; only what YAML has no
-    // words for falls back to the plain value.
+    };
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(unreadable)?;
+    // Read as YAML for the places and for all faults at once; what YAML has no words for, such as a tab
+    // before a key, is read as JSON alone.
     match yaml::tree_of(bytes) {
         Ok(node) => Ok(node),
-        Err(faults) if faults.iter().any(|fault| fault.code == "syntax") => Ok(Node::from_json(&json)),
+        Err(faults) if faults.iter().any(|fault| fault.code == "syntax") => serde_json::from_slice(bytes).map_err(unreadable),
         Err(faults) => Err(Problem::unreadable(faults)),
     }
 }

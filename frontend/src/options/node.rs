@@ -1,6 +1,9 @@
 //! Documents and option lists as one kind of tree, with places where there is a text.
 
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
+use std::collections::BTreeSet;
+use std::fmt;
 use weir_planner::error::Place;
 
 /// A value with its place. Scalars keep their text, so that what they mean is decided by the
@@ -75,6 +78,64 @@ impl Node {
             Value::List(_) => "a list",
             Value::Map(_) => "a mapping",
         }
+    }
+}
+
+/// JSON as a node, without places. A key that is given twice is an error.
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Node, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Value;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Value, E> {
+                Ok(Value::Null)
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+                Ok(Value::Scalar { text: value.to_string(), plain: true })
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+                Ok(Value::Scalar { text: value.to_string(), plain: true })
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+                Ok(Value::Scalar { text: value.to_string(), plain: true })
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+                Ok(Value::Scalar { text: Json::from(value).to_string(), plain: true })
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+                Ok(Value::Scalar { text: text.to_owned(), plain: false })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(Value::List(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+                let (mut fields, mut seen) = (Vec::new(), BTreeSet::new());
+                while let Some(name) = entries.next_key::<String>()? {
+                    if !seen.insert(name.clone()) {
+                        return Err(A::Error::custom(format_args!("the key '{}' is given twice", name.escape_debug())));
+                    }
+                    fields.push((Key { name, place: None }, entries.next_value()?));
+                }
+                Ok(Value::Map(fields))
+            }
+        }
+        Ok(Node { place: None, value: deserializer.deserialize_any(Any)? })
     }
 }
 

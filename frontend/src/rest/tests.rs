@@ -240,6 +240,12 @@ async fn bodies_that_are_no_documents() {
         door.post("/jobs", "application/json", r#"{"id": "a", "id": "b", "operators": []}"#).await.json()["code"],
         json!("duplicate_key")
     );
+    // JSON that YAML cannot read: a tab before a key.
+    let tabs = door.post("/jobs", "application/json", "{\n\t\"id\": \"a\",\n\t\"id\": \"b\"\n}").await;
+    assert_eq!((tabs.status, &tabs.json()["line"]), (400, &json!(3)), "{}", tabs.body);
+    assert!(tabs.json()["message"].as_str().unwrap().contains("the key 'id' is given twice"), "{}", tabs.body);
+    let lacking = door.post("/jobs", "application/json", "{\n\t\"id\": \"a\",\n\t\"paralelism\": 2\n}").await;
+    assert_eq!(lacking.status, 422, "{}", lacking.body);
     assert_eq!(door.post("/jobs", "application/yaml", "id: [").await.status, 400);
     assert_eq!(door.post("/jobs", "application/yaml", "").await.json()["code"], json!("empty"));
     for (encoding, status) in [("gzip", 415), ("identity", 201)] {
