@@ -185,7 +185,13 @@ fn four_lanes_keep_the_order() {
     assert_eq!(done.code, 0, "{}", done.err);
     let got: Vec<u64> = written(&dir.path().join("rows")).iter().map(|row| row["n"].as_u64().unwrap()).collect();
     let wanted: Vec<u64> = (0..60_000).filter(|n| n % 37 != 3).collect();
-    assert!(got == wanted, "{} rows of {}, the first that differs is {:?}", got.len(), wanted.len(), got.iter().zip(&wanted).find(|(a, b)| a != b));
+    assert!(
+        got == wanted,
+        "{} rows of {}, the first that differs is {:?}",
+        got.len(),
+        wanted.len(),
+        got.iter().zip(&wanted).find(|(a, b)| a != b)
+    );
     // Each batch is one span of the input, and they come in its order.
     let mut next = 0;
     for batch in written(&dir.path().join("batches")) {

@@ -53,7 +53,8 @@ pub trait Decoder: Send {
 
 /// One card for each format, as those of connectors.
 pub fn cards() -> Vec<ConnectorCard> {
-    let card = |name, options: &[(&'static str, &'static str, &'static str)]| ConnectorCard { name, role: "format", options: options.to_vec() };
+    let card =
+        |name, options: &[(&'static str, &'static str, &'static str)]| ConnectorCard { name, role: "format", options: options.to_vec() };
     vec![
         card("json", &[]),
         card("csv", &[("header", "boolean", "false"), ("delimiter", "one character", ",")]),

@@ -208,7 +208,10 @@ mod tests {
         assert_eq!(http.headers["authorization"], "Bearer hush-env");
         assert_eq!(http.headers["x-key"], "hush-file");
         assert_eq!(http.headers["x-odd"], "a${b");
-        let said = format!("hush-env, hush-file, {:?}, u:hush-url@, hush-url, hush-query, hush-literal, a, Basic dTpodXNoLXVybA==", http.headers["x-q"]);
+        let said = format!(
+            "hush-env, hush-file, {:?}, u:hush-url@, hush-url, hush-query, hush-literal, a, Basic dTpodXNoLXVybA==",
+            http.headers["x-q"]
+        );
         assert_eq!(secrets.scrub(said), format!("${{env:TOKEN}}, {file}, \"${{env:QUOTED}}\", ***@, ***, ***, ***, a, Basic ***"));
     }
 

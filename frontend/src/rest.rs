@@ -82,7 +82,8 @@ async fn body_with_text(headers: &HeaderMap, body: Body) -> Result<(Node, Option
 }
 
 fn parsed(headers: &HeaderMap, bytes: &[u8]) -> Result<Node, Problem> {
-    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
         let message = format!("a body with content-encoding {} is not read", String::from_utf8_lossy(encoding.as_bytes()).escape_debug());
         let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "compressed_body", message);
         return Err(problem.with_hint("send the document as it is, without content-encoding"));

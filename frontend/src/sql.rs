@@ -28,11 +28,11 @@ mod verb;
 mod window;
 
 pub use bind::bind_spec;
-pub use rehearse::Rehearsed;
-pub use sample::{SampleBinder, columns_of};
 pub(crate) use flow::{Step, Text, lower as lower_flow};
 pub(crate) use limit::on_deep_stack;
 pub(crate) use lower::bare;
+pub use rehearse::Rehearsed;
+pub use sample::{SampleBinder, columns_of};
 pub(crate) use show::masked;
 
 use crate::error::{Error, sqlstate};

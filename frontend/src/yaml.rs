@@ -199,11 +199,10 @@ pub(crate) fn document(root: &Node, text: Option<&str>) -> Result<Document, Vec<
         let placed = |fault: Fault| key.place.map_or(fault.clone(), |place| fault.at(place));
         match (key.name.as_str(), &value.value) {
             ("jobs", Value::List(jobs)) if jobs.len() > JOBS_MAX => {
-                faults.push(placed(Fault::new(
-                    "too_many_jobs",
-                    "jobs",
-                    format!("the document has {} jobs, at most {JOBS_MAX} are allowed", jobs.len()),
-                ).with_hint("split the document")));
+                faults.push(placed(
+                    Fault::new("too_many_jobs", "jobs", format!("the document has {} jobs, at most {JOBS_MAX} are allowed", jobs.len()))
+                        .with_hint("split the document"),
+                ));
             }
             ("jobs", Value::List(jobs)) => {
                 for (at, node) in jobs.iter().enumerate() {
@@ -271,7 +270,8 @@ fn same_ids(document: &Document, faults: &mut Vec<Fault>) {
         let others = document.jobs.iter().enumerate().filter(|(at, other)| at != job && other.id == spec.id);
         let earlier = others.filter(|(at, _)| at < job || !document.streams.iter().any(|stream| stream.job == *at)).count();
         if earlier > 0 {
-            let fault = Fault::new("duplicate_id", "id", format!("the id '{}' is taken by another stream or job of this document", spec.id));
+            let fault =
+                Fault::new("duplicate_id", "id", format!("the id '{}' is taken by another stream or job of this document", spec.id));
             faults.push(document.locate(*job, fault.with_hint("give the stream an id of its own")));
         }
     }

@@ -48,7 +48,8 @@ struct Session {
 async fn read(State(hub): State<Hub>, Path(id): Path<u64>, Query(query): Query<Session>, headers: HeaderMap, body: Body) -> Response {
     let answer = match headers.get(ERROR_HEADER) {
         Some(reason) => {
-            let class = headers.get(CLASS_HEADER).and_then(|class| class.to_str().ok()).and_then(|word| serde_json::from_value(word.into()).ok());
+            let class =
+                headers.get(CLASS_HEADER).and_then(|class| class.to_str().ok()).and_then(|word| serde_json::from_value(word.into()).ok());
             let message = String::from_utf8_lossy(reason.as_bytes()).into_owned();
             Err(Failure { class: class.unwrap_or(Class::Retry), message })
         }
@@ -61,7 +62,9 @@ async fn read(State(hub): State<Hub>, Path(id): Path<u64>, Query(query): Query<S
                 Error::Conflict(_) => StatusCode::CONFLICT,
                 Error::Unavailable(_) | Error::Store { .. } | Error::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
                 Error::NotFound { .. } => StatusCode::NOT_FOUND,
-                Error::Invalid(_) | Error::Exists { .. } | Error::InUse { .. } | Error::JobFailed { .. } | Error::Refused(_) => StatusCode::BAD_REQUEST,
+                Error::Invalid(_) | Error::Exists { .. } | Error::InUse { .. } | Error::JobFailed { .. } | Error::Refused(_) => {
+                    StatusCode::BAD_REQUEST
+                }
             };
             problem(status, "refused", &error.to_string())
         }

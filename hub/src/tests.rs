@@ -60,7 +60,14 @@ pub fn plan(spec: &JobSpec) -> JobPlan {
 }
 
 pub fn new_job(id: &str, desired: DesiredState) -> NewJob {
-    NewJob { spec: spec(id), sql: Some(format!("CREATE JOB {id} AS …")), uses: Vec::new(), stream: None, desired, places: Default::default() }
+    NewJob {
+        spec: spec(id),
+        sql: Some(format!("CREATE JOB {id} AS …")),
+        uses: Vec::new(),
+        stream: None,
+        desired,
+        places: Default::default(),
+    }
 }
 
 pub fn world() -> World {

@@ -19,8 +19,8 @@ mod values;
 use crate::connector::SourceOptions;
 use crate::error::Fault;
 use crate::expr::Expr;
-use crate::nearest;
 use crate::id::OperatorId;
+use crate::nearest;
 use crate::schema::{RESERVED_PREFIX, Schema};
 use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode, WindowShape};
 use columns::{of_operator, united};
@@ -116,7 +116,10 @@ fn declared_names<'a>(what: &str, names: impl Iterator<Item = (String, &'a str)>
     for (path, name) in names {
         count += 1;
         if count == COLUMNS_MAX + 1 {
-            faults.push(Fault::new("too_many_columns", path.clone(), format!("{what} has more than {COLUMNS_MAX} columns")).with_hint("leave out columns that are not used"));
+            faults.push(
+                Fault::new("too_many_columns", path.clone(), format!("{what} has more than {COLUMNS_MAX} columns"))
+                    .with_hint("leave out columns that are not used"),
+            );
         }
         if name.is_empty() {
             faults.push(Fault::new("bad_column_name", path, format!("{what} has a column without a name")).with_hint("give it a name"));
@@ -124,7 +127,10 @@ fn declared_names<'a>(what: &str, names: impl Iterator<Item = (String, &'a str)>
             let message = format!("{what} declares '{name}', but names that begin with '{RESERVED_PREFIX}' are reserved");
             faults.push(Fault::new("reserved_name", path, message).with_hint("choose another name"));
         } else if !seen.insert(name) {
-            faults.push(Fault::new("duplicate_column", path, format!("{what} has more than one column '{name}'")).with_hint("give each column its own name"));
+            faults.push(
+                Fault::new("duplicate_column", path, format!("{what} has more than one column '{name}'"))
+                    .with_hint("give each column its own name"),
+            );
         }
     }
 }

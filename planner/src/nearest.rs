@@ -7,7 +7,7 @@ const NAME_MAX: usize = 64;
 /// up to three in long ones.
 pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let letters = name.chars().count();
-    if letters < 2 || letters > NAME_MAX {
+    if !(2..=NAME_MAX).contains(&letters) {
         return None;
     }
     let limit = (1 + letters / 4).min(3);

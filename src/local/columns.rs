@@ -46,7 +46,12 @@ pub async fn settled(agent: &Agent, spec: &JobSpec, kept: Option<&KeptSpec>) -> 
     let bound = SampleBinder.bind(&spec, &columns);
     for source in bound.iter().flat_map(|bound| &bound.sources).filter(|source| columns.iter().any(|(id, _)| *id == source.operator_id)) {
         let told: Vec<String> = source.schema.iter().map(|column| format!("{} {}", column.name, column.ty)).collect();
-        eprintln!("weir: job {}: source '{}' has the columns ({}), taken from its first rows", spec.id, source.operator_id, told.join(", "));
+        eprintln!(
+            "weir: job {}: source '{}' has the columns ({}), taken from its first rows",
+            spec.id,
+            source.operator_id,
+            told.join(", ")
+        );
     }
     Ok(bound)
 }

@@ -26,8 +26,7 @@ pub(crate) fn job() -> JobId {
 }
 
 pub(crate) async fn open(dir: &Path, world: &World) -> Agent {
-    let options =
-        AgentOptions {
+    let options = AgentOptions {
         agent: AgentId::new("a").unwrap(),
         data_dir: dir.to_owned(),
         address: String::new(),

@@ -13,11 +13,7 @@ use weir_planner::id::{OperatorId, RegionId, TaskId};
 
 /// The same cut for the tasks of `next`; `None` when something of it would be lost: state, or
 /// the positions or files of an operator that `next` does not have.
-pub fn redeal(
-    before: &JobRecord,
-    cuts: &BTreeMap<RegionId, RegionRecord>,
-    next: &JobRecord,
-) -> Option<BTreeMap<RegionId, RegionRecord>> {
+pub fn redeal(before: &JobRecord, cuts: &BTreeMap<RegionId, RegionRecord>, next: &JobRecord) -> Option<BTreeMap<RegionId, RegionRecord>> {
     let has = |operator: &OperatorId| next.tasks.iter().any(|task| task.operator == *operator);
     let state = cuts.values().flat_map(|cut| &cut.segments).any(|task| !task.segments.is_empty());
     let sinks: Vec<&(TaskId, SinkHandle)> =

@@ -38,8 +38,14 @@ impl Stored {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let decisions = Decisions::open(dir.path()).unwrap();
-        let record =
-            JobRecord { attempt: Attempt::new(1), version: JobVersion::new(1), tasks: Vec::new(), max_parallelism: 1, regions: Vec::new(), stateless: false };
+        let record = JobRecord {
+            attempt: Attempt::new(1),
+            version: JobVersion::new(1),
+            tasks: Vec::new(),
+            max_parallelism: 1,
+            regions: Vec::new(),
+            stateless: false,
+        };
         decisions.open_attempt(record, &job(), Restore::Fresh).unwrap();
         let dirs = JobDirs::of(dir.path(), &job());
         std::fs::create_dir_all(&dirs.results).unwrap();

@@ -32,7 +32,10 @@ pub fn parse(text: &str) -> Result<i64, String> {
             _ => return Err(wrong()),
         };
         let number: i64 = number.parse().map_err(|_| wrong())?;
-        total = number.checked_mul(scale).and_then(|ms| total.checked_add(ms)).ok_or_else(|| format!("'{}' is too long a duration", super::scalar::shown(text)))?;
+        total = number
+            .checked_mul(scale)
+            .and_then(|ms| total.checked_add(ms))
+            .ok_or_else(|| format!("'{}' is too long a duration", super::scalar::shown(text)))?;
         rest = after.trim_start();
     }
     Ok(if negative { -total } else { total })

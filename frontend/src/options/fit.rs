@@ -221,7 +221,13 @@ impl Fit {
             | Kind::Type
             | Kind::Char => {
                 let Value::Scalar { text, .. } = &node.value else {
-                    self.fault("wrong_type", path, node.place, format!("{name} must be a single value, it is {}", node.kind()), "write one value");
+                    self.fault(
+                        "wrong_type",
+                        path,
+                        node.place,
+                        format!("{name} must be a single value, it is {}", node.kind()),
+                        "write one value",
+                    );
                     return None;
                 };
                 match scalar(name, text, kind) {
@@ -237,7 +243,13 @@ impl Fit {
 
     fn list(&mut self, node: &Node, name: &str, of: Kind, path: &Path) -> Option<Json> {
         let Value::List(items) = &node.value else {
-            self.fault("wrong_type", path, node.place, format!("{name} must be a list, it is {}", node.kind()), "write [a, b], or each entry on a line of its own that begins with '- '");
+            self.fault(
+                "wrong_type",
+                path,
+                node.place,
+                format!("{name} must be a list, it is {}", node.kind()),
+                "write [a, b], or each entry on a line of its own that begins with '- '",
+            );
             return None;
         };
         let mut all = Vec::with_capacity(items.len());
@@ -352,8 +364,7 @@ impl Fit {
                 ("generate", "type", Some("nexmark" | "template")) => key.name = "kind".to_owned(),
                 (_, "type", Some(given)) if given == kind => continue,
                 (_, "type", given) => {
-                    let message =
-                        format!("the config is of type '{}', but the connector is '{kind}'", shown(given.unwrap_or_default()));
+                    let message = format!("the config is of type '{}', but the connector is '{kind}'", shown(given.unwrap_or_default()));
                     self.fault("type_mismatch", &path.field("type", "type"), value.place, message, "leave type out of config");
                     continue;
                 }

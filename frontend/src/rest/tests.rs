@@ -437,11 +437,21 @@ async fn faults_of_streams_have_their_place() {
     let wrong = door.post("/streams", "application/yaml", &STREAM.replace("a + 1", "a + nothing")).await;
     assert_eq!(wrong.status, 422, "{}", wrong.body);
     let wrong = wrong.json();
-    assert_eq!((&wrong["path"], &wrong["line"], &wrong["column"]), (&json!("pipeline.processors[1].query"), &json!(8), &json!(16)), "{wrong}");
+    assert_eq!(
+        (&wrong["path"], &wrong["line"], &wrong["column"]),
+        (&json!("pipeline.processors[1].query"), &json!(8), &json!(16)),
+        "{wrong}"
+    );
     let json = r#"{"input": {"type": "generate", "context": {"a": 1}}, "pipeline": {"processors": [{"type": "sql", "query": "SELECT a FROM flw"}]}, "output": "drop"}"#;
     let wrong = door.post("/streams", "application/json", json).await.json();
-    assert_eq!((&wrong["path"], &wrong["line"], &wrong["column"]), (&json!("pipeline.processors[0].query"), &json!(1), &json!(122)), "{wrong}");
-    let two = door.post("/streams", "application/yaml", "streams: [{input: {type: memory}, output: drop}, {input: {type: memory}, output: drop}]").await;
+    assert_eq!(
+        (&wrong["path"], &wrong["line"], &wrong["column"]),
+        (&json!("pipeline.processors[0].query"), &json!(1), &json!(122)),
+        "{wrong}"
+    );
+    let two = door
+        .post("/streams", "application/yaml", "streams: [{input: {type: memory}, output: drop}, {input: {type: memory}, output: drop}]")
+        .await;
     assert_eq!((two.status, two.json()["code"].clone()), (422, json!("one_stream")), "{}", two.body);
     // The name of one without a name is taken by the first.
     let one = "{input: {type: memory}, output: drop}";

@@ -1,8 +1,8 @@
 //! `POST /jobs/validate`: jobs and streams checked as their start would, and nothing stored (JOB-8).
 
+use super::body_with_text;
 use super::job::{planned, unwrapped};
 use super::problem::Problem;
-use super::body_with_text;
 use crate::sql::Engine;
 use crate::yaml;
 use axum::Json;

@@ -181,9 +181,11 @@ pub(crate) fn projection(text: &str, input: &Schema) -> Result<Projection, Error
             (expr, Some(name))
         }
         SelectItem::UnnamedExpr(expr) => (expr, None),
-        _ => return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection is 'expr AS name' or a column")
-            .with_hint("leave project out to keep all columns")
-            .at(1)),
+        _ => {
+            return Err(Error::new(sqlstate::SYNTAX_ERROR, "a projection is 'expr AS name' or a column")
+                .with_hint("leave project out to keep all columns")
+                .at(1));
+        }
     };
     let df = plan(expr, input, &places)?;
     let value = converted(input, |converter| converter.typed(&df))?;

@@ -10,16 +10,17 @@ use crate::error::{Error, sqlstate};
 use crate::options;
 use serde_json::{Map as Fields, Value as Json};
 use weir_hub::hub::{CatalogEntry, CatalogObject};
-use weir_planner::nearest::nearest;
 use weir_planner::check::check;
 use weir_planner::check::columns::{is_pending, of_source};
 use weir_planner::connector::{Format, Nothing, SinkOptions, SourceOptions, Values};
 use weir_planner::error::Fault;
 use weir_planner::expr::Literal;
 use weir_planner::id::{EdgeId, JobId, OperatorId};
+use weir_planner::nearest::nearest;
 use weir_planner::schema::ColumnType;
 use weir_planner::spec::{
-    Batch, Delivery, Edge, ErrorPolicy, Horizon, JobSpec, LatePolicy, OnError, Operator, OperatorKind, Sink, Source, SourceColumn, Time, TimeMode, WatermarkPolicy,
+    Batch, Delivery, Edge, ErrorPolicy, Horizon, JobSpec, LatePolicy, OnError, Operator, OperatorKind, Sink, Source, SourceColumn, Time,
+    TimeMode, WatermarkPolicy,
 };
 
 /// What a catalog object's fields are called before a job copies it.
@@ -468,7 +469,12 @@ pub(crate) fn located(options: &[WithOption], fault: &Fault, fallback: usize) ->
     let connector = |option: &&WithOption| bare.is_empty() && option.key == "connector" && fault.code.starts_with("unknown");
     // A rule on two fields of one group names one of them: the other is as good a place.
     let sibling = |option: &&WithOption| path.rsplit_once('.').is_some_and(|(group, _)| option.key.starts_with(&format!("{group}.")));
-    let option = options.iter().find(names).or_else(|| options.iter().find(whole)).or_else(|| options.iter().find(connector)).or_else(|| options.iter().find(sibling));
+    let option = options
+        .iter()
+        .find(names)
+        .or_else(|| options.iter().find(whole))
+        .or_else(|| options.iter().find(connector))
+        .or_else(|| options.iter().find(sibling));
     if let Some(option) = option.filter(|_| fault.code == "unknown_field")
         && let Some(near) = nearest(&option.key, COMMON_OPTIONS.iter().copied())
     {

@@ -24,9 +24,8 @@ pub(crate) fn text(format: ExplainFormat, lowered: &Lowered, plan: &JobPlan, not
             }
             text
         }
-        ExplainFormat::Json => {
-            serde_json::to_string_pretty(&printed::masked(&explain::json(plan))).map_err(|error| Error::new(sqlstate::INTERNAL_ERROR, error.to_string()))?
-        }
+        ExplainFormat::Json => serde_json::to_string_pretty(&printed::masked(&explain::json(plan)))
+            .map_err(|error| Error::new(sqlstate::INTERNAL_ERROR, error.to_string()))?,
         ExplainFormat::Dot => explain::dot(plan),
         ExplainFormat::Yaml => printed::print(&lowered.spec),
     })

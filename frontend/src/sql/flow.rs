@@ -108,9 +108,11 @@ impl Flow<'_> {
                 let hint = "write one SELECT; a job under jobs: has the operator union for several inputs";
                 Err(self.refused(right.span(), format!("{op} is not available in a stream"), hint))
             }
-            SetExpr::Values(values) => {
-                Err(self.refused(values.span(), "a stream's query reads its batch, not VALUES", format!("write SELECT … FROM {}", self.table)))
-            }
+            SetExpr::Values(values) => Err(self.refused(
+                values.span(),
+                "a stream's query reads its batch, not VALUES",
+                format!("write SELECT … FROM {}", self.table),
+            )),
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) | SetExpr::Table(_) => {
                 Err(self.refused(query.body.span(), "a stream's query is a SELECT", format!("write SELECT … FROM {}", self.table)))
             }
@@ -195,7 +197,8 @@ impl Flow<'_> {
                 Ok((self.query(subquery, tables)?, alias.as_ref().map(|alias| canonical(&alias.name).value)))
             }
             other => {
-                let hint = format!("a stream's query reads {} or a subquery over it; a window over time is the stream's buffer", self.table);
+                let hint =
+                    format!("a stream's query reads {} or a subquery over it; a window over time is the stream's buffer", self.table);
                 Err(self.refused(other.span(), "this kind of table cannot be read by a stream", hint))
             }
         }
@@ -288,7 +291,9 @@ impl Flow<'_> {
         for item in select.projection.iter().filter(|_| !all) {
             if self.wildcard(Some(item), read)? {
                 match &known {
-                    Some(known) => project.extend(known.iter().map(|name| Text { sql: Name(name).to_string(), position: self.at(item.span()) })),
+                    Some(known) => {
+                        project.extend(known.iter().map(|name| Text { sql: Name(name).to_string(), position: self.at(item.span()) }))
+                    }
                     None => project.push(Text { sql: "*".to_owned(), position: self.at(item.span()) }),
                 }
                 columns = columns.zip(known.clone()).map(|(mut columns, known): (Vec<String>, Vec<String>)| {
@@ -304,7 +309,9 @@ impl Flow<'_> {
                 columns
             });
         }
-        let same = |columns: &[String]| known.as_deref() == Some(columns) && project.iter().zip(columns).all(|(text, name)| text.sql == Name(name).to_string());
+        let same = |columns: &[String]| {
+            known.as_deref() == Some(columns) && project.iter().zip(columns).all(|(text, name)| text.sql == Name(name).to_string())
+        };
         let idle = filter.is_none() && (all || columns.as_deref().is_some_and(same));
         if !idle {
             input.steps.push(Step::Map { filter, project });
@@ -349,4 +356,3 @@ impl Flow<'_> {
         Text { sql, position: self.at(expr.span()) }
     }
 }
-

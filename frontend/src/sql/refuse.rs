@@ -7,7 +7,6 @@ use super::sugar::last_part;
 use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
 use datafusion::logical_expr::Volatility;
-use weir_planner::nearest::nearest;
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
     OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan, Visit,
@@ -17,6 +16,7 @@ use sqlparser::tokenizer::Span;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weir_hub::hub::{CatalogObject, CatalogSnapshot};
+use weir_planner::nearest::nearest;
 
 /// Places that errors found later point at.
 #[derive(Debug, Default)]

@@ -58,7 +58,9 @@ pub(super) async fn create_source(engine: &Engine, create: &CreateSource, places
             notes.push(format!("source '{}' has the columns ({}), taken from its first rows", create.name.text, sample::told(&columns)));
             match on_deep_stack(|| ddl::source(create, Some(&columns), places, now_ms()))? {
                 Drafted::Known(entry) => entry,
-                Drafted::Pending(_) => return Err(Error::new(sqlstate::INTERNAL_ERROR, "a sampled source has no columns").at(create.name.position)),
+                Drafted::Pending(_) => {
+                    return Err(Error::new(sqlstate::INTERNAL_ERROR, "a sampled source has no columns").at(create.name.position));
+                }
             }
         }
     };
@@ -76,7 +78,8 @@ async fn sampled(engine: &Engine, source: Source, create: &CreateSource) -> Resu
     // Messages name the source as the user does.
     let source = Source { operator_id: OperatorId::new(create.name.text.clone()).unwrap_or(source.operator_id.clone()), ..source };
     let answer = tokio::time::timeout(SAMPLE_PATIENCE, engine.hub.sample(source)).await.map_err(|_| {
-        let message = format!("the columns of source '{}' could not be taken from its rows within {} s", create.name.text, SAMPLE_PATIENCE.as_secs());
+        let message =
+            format!("the columns of source '{}' could not be taken from its rows within {} s", create.name.text, SAMPLE_PATIENCE.as_secs());
         Error::new(sqlstate::QUERY_CANCELED, message).with_hint(way_out.clone()).at(create.name.position)
     })?;
     let answer = answer.map_err(|error| of_hub(error, Some(create.name.position)).with_hint(way_out.clone()))?;
@@ -137,7 +140,8 @@ pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Pla
     engine.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
     let mut notes = notices(&lowered.spec);
     let id = lowered.spec.id.clone();
-    let job = NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired, places: BTreeMap::new() };
+    let job =
+        NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired, places: BTreeMap::new() };
     engine.hub.create_job(job).await.map_err(|error| of_create(error, create))?;
     if desired == DesiredState::Running {
         notes.push(first_look(engine, &id).await);

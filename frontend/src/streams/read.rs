@@ -179,7 +179,8 @@ impl Reader<'_> {
         let component = self.component(node, "buffer", &BUFFER_KINDS)?;
         let kind = component.kind.as_str();
         let table = BUFFER_KINDS.table;
-        let json = self.fitted("buffer", |fit, root| fit.config(kind, &component.rest(), "stream", table, (root, component.place), root))?;
+        let json =
+            self.fitted("buffer", |fit, root| fit.config(kind, &component.rest(), "stream", table, (root, component.place), root))?;
         let number = |name: &str| json.get(name).and_then(Json::as_u64).unwrap_or(0);
         Some(match kind {
             "memory" => Buffer::Memory(MemoryBuffer { capacity: number("capacity"), timeout_ms: number("timeout_ms") }),
@@ -236,13 +237,15 @@ impl Reader<'_> {
         let work = match kind {
             "sql" => self.sql(&component, &options, &path)?,
             "json_to_arrow" if at > 0 => {
-                let message = format!("json_to_arrow is processor {} of the stream, but only the first one can read the input's records", at + 1);
+                let message =
+                    format!("json_to_arrow is processor {} of the stream, but only the first one can read the input's records", at + 1);
                 let hint = "put it first, or leave it out: rows have columns from there on";
                 self.fault("misplaced", &path, component.place, message, hint);
                 return None;
             }
             "arrow_to_json" if at + 1 < count => {
-                let message = format!("arrow_to_json is processor {} of {count}, but only the last one can write the output's records", at + 1);
+                let message =
+                    format!("arrow_to_json is processor {} of {count}, but only the last one can write the output's records", at + 1);
                 let hint = "put it last: processors after it would have no columns to work on";
                 self.fault("misplaced", &path, component.place, message, hint);
                 return None;
@@ -293,10 +296,7 @@ impl Reader<'_> {
                 format!("the input's records have one field, 'value', not '{}'", name.escape_debug()),
                 "leave value_field out; to read JSON inside of JSON is not available yet",
             ),
-            _ => (
-                format!("each row is written as one JSON object, not into a field '{}'", name.escape_debug()),
-                "leave value_field out",
-            ),
+            _ => (format!("each row is written as one JSON object, not into a field '{}'", name.escape_debug()), "leave value_field out"),
         };
         self.fault("value_field", &format!("{path}.value_field"), place, message, hint);
         None

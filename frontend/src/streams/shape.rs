@@ -43,8 +43,7 @@ const ARROW_TO_JSON: Object =
     object("arrow_to_json processor", &[field("value_field", Kind::Text), field("fields_to_include", Kind::List(&Kind::Text))]);
 const BATCH: Object = object("batch processor", &[needed("count", Kind::Count), needed("timeout_ms", Kind::Millis)]);
 
-const PROCESSORS: Table =
-    &[("sql", &SQL), ("json_to_arrow", &JSON_TO_ARROW), ("arrow_to_json", &ARROW_TO_JSON), ("batch", &BATCH)];
+const PROCESSORS: Table = &[("sql", &SQL), ("json_to_arrow", &JSON_TO_ARROW), ("arrow_to_json", &ARROW_TO_JSON), ("batch", &BATCH)];
 
 /// A kind of component: what there is of it, and what a later version brings.
 pub(super) struct Family {

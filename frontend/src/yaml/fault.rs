@@ -55,7 +55,10 @@ pub(super) fn of_the_rest(spec: JobSpec, origin: Origin, found: &[Fault], droppe
     let touched = |path: &str| found.iter().any(|fault| is_within(&fault.path, path));
     // A source with declared columns gives them whatever its other fields say.
     let columns_touched = |path: &str, declared: bool| {
-        found.iter().filter_map(|fault| fault.path.strip_prefix(path)).any(|rest| !declared || !rest.starts_with('.') || rest.starts_with(".schema"))
+        found
+            .iter()
+            .filter_map(|fault| fault.path.strip_prefix(path))
+            .any(|rest| !declared || !rest.starts_with('.') || rest.starts_with(".schema"))
     };
     let Some(spec) = document.jobs.first() else { return Vec::new() };
     let mut doubtful = BTreeSet::new();
@@ -83,7 +86,9 @@ pub(super) fn of_the_rest(spec: JobSpec, origin: Origin, found: &[Fault], droppe
         let of_the_graph = |fault: &Fault| !OF_COLUMNS.contains(&fault.code.as_str()) && fault.code != "unbound";
         let lists = ["operators", "edges", "sources", "sinks"].map(|list| document_path(&prefix, list));
         let slip = |name: &str| nearest(name, ["operators", "edges", "sources", "sinks"].into_iter()).is_some();
-        let misspelt = |fault: &Fault| fault.code == "unknown_field" && slip(fault.path.strip_prefix(&prefix).unwrap_or_default().trim_start_matches('.'));
+        let misspelt = |fault: &Fault| {
+            fault.code == "unknown_field" && slip(fault.path.strip_prefix(&prefix).unwrap_or_default().trim_start_matches('.'))
+        };
         let dropped = dropped || found.iter().any(misspelt);
         let dropped = dropped || found.iter().any(|fault| lists.contains(&fault.path));
         let told = |fault: &Fault| of_the_graph(fault) && !(dropped && RELATIONAL.contains(&fault.code.as_str()));
@@ -100,7 +105,13 @@ fn document_path(prefix: &str, path: &str) -> String {
 /// Source operators without an entry under `sources`.
 fn unsourced(spec: &JobSpec) -> BTreeSet<weir_planner::id::OperatorId> {
     let known: BTreeSet<_> = spec.sources.iter().map(|source| &source.operator_id).collect();
-    spec.operators.iter().map(|operator| &operator.id).filter(|id| !known.contains(id)).filter(|id| !spec.edges.iter().any(|edge| edge.to == **id)).cloned().collect()
+    spec.operators
+        .iter()
+        .map(|operator| &operator.id)
+        .filter(|id| !known.contains(id))
+        .filter(|id| !spec.edges.iter().any(|edge| edge.to == **id))
+        .cloned()
+        .collect()
 }
 
 /// Whether `fault` may only be there because of what is wrong at `cause`: both are in one object,

@@ -296,7 +296,9 @@ fn streams_stand_beside_jobs() {
     let incomplete = faults("streams: [{input: {type: kafka, topics: t}}]\njobs: []");
     assert_eq!(incomplete, ["1:11 missing_field streams[0].output", "1:19 missing_field streams[0].input.brokers"]);
     let all = faults("streams: [{input: {type: kafka}}]\njobs: [{id: a, operatrs: []}]");
-    for fault in ["1:11 missing_field streams[0].output", "1:19 missing_field streams[0].input.brokers", "2:16 unknown_field jobs[0].operatrs"] {
+    for fault in
+        ["1:11 missing_field streams[0].output", "1:19 missing_field streams[0].input.brokers", "2:16 unknown_field jobs[0].operatrs"]
+    {
         assert!(all.iter().any(|told| told == fault), "{all:?}");
     }
     assert_eq!(faults("streams: []\njobs: []"), [""; 0]);

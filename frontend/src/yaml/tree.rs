@@ -145,7 +145,9 @@ impl Builder {
     fn begin(&mut self, open: Open, place: Place, anchor: usize, tag: Option<&Tag>) -> Result<(), Fault> {
         is_text(tag, place)?;
         if self.open.len() >= DEPTH_MAX {
-            return Err(Fault::new("too_deep", "", format!("the document is nested more than {DEPTH_MAX} levels deep")).at(place).with_hint("a job needs far fewer"));
+            return Err(Fault::new("too_deep", "", format!("the document is nested more than {DEPTH_MAX} levels deep"))
+                .at(place)
+                .with_hint("a job needs far fewer"));
         }
         self.open.push((open, place, anchor));
         Ok(())
@@ -176,7 +178,8 @@ impl Builder {
                 }
                 None => {
                     let Value::Scalar { text, .. } = node.value else {
-                        let fault = Fault::new("bad_key", self.path(), format!("a key must be a name, it is {}", node.kind())).with_hint("write name: value");
+                        let fault = Fault::new("bad_key", self.path(), format!("a key must be a name, it is {}", node.kind()))
+                            .with_hint("write name: value");
                         return Err(node.place.map_or(fault.clone(), |place| fault.at(place)));
                     };
                     *key = Some(Key { name: text, place: node.place });
@@ -220,7 +223,11 @@ fn syntax(info: &str) -> (&'static str, String, &'static str) {
     } else if info.starts_with("tabs") {
         ("syntax", valid("a tab cannot indent"), "indent with spaces")
     } else if info.contains("unknown anchor") {
-        ("syntax", valid("an alias refers to an anchor that is not there"), "give the value a name with & before it is used with *, or quote a text that begins with *")
+        (
+            "syntax",
+            valid("an alias refers to an anchor that is not there"),
+            "give the value a name with & before it is used with *, or quote a text that begins with *",
+        )
     } else if info.contains("escape character") {
         ("syntax", valid("an unknown escape in a quoted text"), "write \\\\ for a backslash, or use single quotes")
     } else if info.starts_with("unexpected character: `\\u{") {
@@ -237,7 +244,9 @@ fn is_text(tag: Option<&Tag>, place: Place) -> Result<bool, Fault> {
     match tag {
         None => Ok(false),
         Some(tag) if tag.is_yaml_core_schema() => Ok(tag.suffix() == "str"),
-        Some(tag) => Err(Fault::new("tag", "", format!("the tag '{}' is not supported", shown(tag.suffix()))).at(place).with_hint("write the value without a tag")),
+        Some(tag) => Err(Fault::new("tag", "", format!("the tag '{}' is not supported", shown(tag.suffix())))
+            .at(place)
+            .with_hint("write the value without a tag")),
     }
 }
 

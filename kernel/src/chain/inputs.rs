@@ -13,7 +13,7 @@ pub enum Input {
     /// The edge from one producing subtask.
     One(Receiver),
     /// The lanes of an ordered edge, which were dealt to in turn and are read in the same turn (STR-5).
-    Lanes(Lanes),
+    Lanes(Box<Lanes>),
 }
 
 /// The edges from the lanes of an ordered edge. Each mark was dealt to all of them at one place in
@@ -40,7 +40,7 @@ pub struct Inputs {
 impl Input {
     /// Lanes in the order of their subtasks, which is that of the turn.
     pub fn lanes(receivers: Vec<Receiver>) -> Self {
-        Input::Lanes(Lanes { receivers, turn: 0, fence: None })
+        Input::Lanes(Box::new(Lanes { receivers, turn: 0, fence: None }))
     }
 
     fn receive(&mut self) -> Result<Option<Envelope>, Error> {

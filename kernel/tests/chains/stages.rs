@@ -181,7 +181,7 @@ fn of_every_type(shape: &Shape) -> JobPlan {
     let flag = binary(BinaryOp::Gt, col("v"), number(0));
     let money = ColumnType::Decimal { precision: 12, scale: 2 };
     let price = Expr::Cast { expr: Box::new(col("v")), to: money, lenient: false };
-    let columns = vec![("k", key, double), ("d", value, double), ("w", words, text), ("b", flag, ColumnType::Boolean), ("m", price, money)];
+    let columns = [("k", key, double), ("d", value, double), ("w", words, text), ("b", flag, ColumnType::Boolean), ("m", price, money)];
     let typed = |(name, expr, ty): &(&str, Expr, ColumnType)| Projection {
         name: (*name).to_owned(),
         value: Typed { expr: expr.clone(), ty: *ty, nullable: true },

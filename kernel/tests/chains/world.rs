@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use weir_kernel::chain::{Chain, ChainReport, Control, OPEN_EPOCH_BYTES_MAX, Step};
 use weir_kernel::error::Error;
 use weir_kernel::graph::{Parts, build};
-use weir_kernel::io::{BadRecord, Budget, Clock, Flush, Polled, Pushed, Restored, Sink, SinkHandle, Source, SourceBatch, Split, StateImage, Wake};
+use weir_kernel::io::{
+    BadRecord, Budget, Clock, Flush, Polled, Pushed, Restored, Sink, SinkHandle, Source, SourceBatch, Split, StateImage, Wake,
+};
 use weir_oracle::{Agg, Row};
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::id::{Attempt, ChainId, EpochId, OperatorId};

@@ -36,7 +36,7 @@ fn source(spec: &JobSpec, source: &Source, http: &HttpSource, path: &str, faults
         );
     }
     let legal = |c: char| c.is_ascii_graphic() && !matches!(c, '?' | '#');
-    if !refers(&http.path) && !(http.path.starts_with('/') && http.path.chars().all(legal)) {
+    if !(refers(&http.path) || http.path.starts_with('/') && http.path.chars().all(legal)) {
         let message = format!("the path '{}' of {who} cannot be asked for", http.path.escape_debug());
         faults.push(
             Fault::new("bad_path", format!("{path}.path"), message)

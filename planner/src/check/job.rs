@@ -36,7 +36,10 @@ fn parallelism(spec: &JobSpec, faults: &mut Vec<Fault>) {
     }
     let tasks: u64 = spec.operators.iter().map(|operator| u64::from(operator.parallelism.unwrap_or(spec.parallelism))).sum();
     if tasks > TASKS_MAX {
-        faults.push(Fault::new("too_many_tasks", "parallelism", format!("the job has {tasks} tasks, at most {TASKS_MAX} are allowed")).with_hint("lower parallelism"));
+        faults.push(
+            Fault::new("too_many_tasks", "parallelism", format!("the job has {tasks} tasks, at most {TASKS_MAX} are allowed"))
+                .with_hint("lower parallelism"),
+        );
     }
     if spec.operators.is_empty() {
         faults.push(
@@ -58,7 +61,10 @@ fn placement(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
     let mut seen = std::collections::BTreeSet::new();
     for (i, node) in spec.node_ids.iter().enumerate() {
         if !seen.insert(node) {
-            faults.push(Fault::new("duplicate_node", format!("node_ids[{i}]"), format!("agent '{node}' is named more than once")).with_hint("name it once"));
+            faults.push(
+                Fault::new("duplicate_node", format!("node_ids[{i}]"), format!("agent '{node}' is named more than once"))
+                    .with_hint("name it once"),
+            );
         }
     }
     if spec.horizon.unwrap_or(door) == Horizon::Sealed {

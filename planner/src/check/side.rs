@@ -232,9 +232,10 @@ fn mixed(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, main: &Reach, fa
                  it cannot tell them apart"
             );
             let path = format!("sources[{i}].time.late_event_policy");
-            faults.push(Fault::new("mixed_late_policies", path, message).with_hint(
-                "give both sources the same late_event_policy and late_event_route, or give each a window of its own",
-            ));
+            faults.push(
+                Fault::new("mixed_late_policies", path, message)
+                    .with_hint("give both sources the same late_event_policy and late_event_route, or give each a window of its own"),
+            );
         }
     }
 }

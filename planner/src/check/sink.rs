@@ -26,7 +26,10 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             }
         }
         if !seen.insert(id) {
-            faults.push(Fault::new("duplicate_sink", format!("{path}.operator_id"), format!("sink '{id}' has more than one entry")).with_hint("keep one of them"));
+            faults.push(
+                Fault::new("duplicate_sink", format!("{path}.operator_id"), format!("sink '{id}' has more than one entry"))
+                    .with_hint("keep one of them"),
+            );
         }
         one(sink, &path, faults);
         if let SinkOptions::Result(_) = sink.config

@@ -26,7 +26,10 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             }
         }
         if !seen.insert(id) {
-            faults.push(Fault::new("duplicate_source", format!("{path}.operator_id"), format!("source '{id}' has more than one entry")).with_hint("keep one of them"));
+            faults.push(
+                Fault::new("duplicate_source", format!("{path}.operator_id"), format!("source '{id}' has more than one entry"))
+                    .with_hint("keep one of them"),
+            );
         }
         one(source, &path, faults);
     }
@@ -116,16 +119,14 @@ fn generated(generate: &Generate, who: &str, path: &str, faults: &mut Vec<Fault>
                 )),
                 Some(text) => match serde_json::from_str::<serde_json::Value>(text) {
                     Ok(serde_json::Value::Object(_)) => {}
-                    Ok(_) => faults.push(Fault::new(
-                        "bad_context",
-                        format!("{path}.context"),
-                        format!("the context of {who} is not a JSON object"),
-                    ).with_hint("such as context: '{\"k\": 1}'")),
-                    Err(error) => faults.push(Fault::new(
-                        "bad_context",
-                        format!("{path}.context"),
-                        format!("the context of {who} is not JSON: {error}"),
-                    ).with_hint("such as context: '{\"k\": 1}'")),
+                    Ok(_) => faults.push(
+                        Fault::new("bad_context", format!("{path}.context"), format!("the context of {who} is not a JSON object"))
+                            .with_hint("such as context: '{\"k\": 1}'"),
+                    ),
+                    Err(error) => faults.push(
+                        Fault::new("bad_context", format!("{path}.context"), format!("the context of {who} is not JSON: {error}"))
+                            .with_hint("such as context: '{\"k\": 1}'"),
+                    ),
                 },
             }
             if !(1..=1 << 20).contains(&generate.batch_size) {

@@ -532,6 +532,9 @@ fn http_and_references() {
     for field in ["batch_rows", "timeout_ms", "tries"] {
         sink(json!({"url": "http://h", field: 0}), &[("out_of_range", &format!("sinks[0].config.{field}"))]);
     }
-    gives(&[("/sources/0/config/properties", json!({"sasl.password": "a${env"}))], &[("bad_reference", "sources[0].config.properties.sasl.password")]);
+    gives(
+        &[("/sources/0/config/properties", json!({"sasl.password": "a${env"}))],
+        &[("bad_reference", "sources[0].config.properties.sasl.password")],
+    );
     gives(&[("/sources/0/config/brokers", json!(["${env:BROKERS}"])), ("/sources/0/config/topics", json!(["t-${env:TOPIC}"]))], &[]);
 }

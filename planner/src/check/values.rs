@@ -39,15 +39,29 @@ fn fits(cell: &Json, column: &SourceColumn, source: &Source) -> Result<(), (Stri
     let read = match cell {
         Json::Null if column.not_null => return Err(("no value".to_owned(), "the column is NOT NULL: give a value".to_owned())),
         Json::Null => Ok(()),
-        Json::Bool(_) => if matches!(ty, ColumnType::Boolean | ColumnType::Text) { Ok(()) } else { Err(Why::Shape) },
-        Json::Array(_) | Json::Object(_) => if ty == ColumnType::Text { Ok(()) } else { Err(Why::Shape) },
+        Json::Bool(_) => {
+            if matches!(ty, ColumnType::Boolean | ColumnType::Text) {
+                Ok(())
+            } else {
+                Err(Why::Shape)
+            }
+        }
+        Json::Array(_) | Json::Object(_) => {
+            if ty == ColumnType::Text {
+                Ok(())
+            } else {
+                Err(Why::Shape)
+            }
+        }
         Json::Number(number) => {
             let text = number.to_string();
             match ty {
                 ColumnType::Timestamp { unit, .. } => value::timestamp_number(text.as_bytes(), unit, numeric).map(drop),
                 ColumnType::Text => Ok(()),
                 ColumnType::Date | ColumnType::Boolean | ColumnType::Bytea => Err(Why::Shape),
-                ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt | ColumnType::Real | ColumnType::Double => of_text(&text, ty, None),
+                ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt | ColumnType::Real | ColumnType::Double => {
+                    of_text(&text, ty, None)
+                }
                 ColumnType::Decimal { .. } | ColumnType::Interval => of_text(&text, ty, None),
             }
         }
@@ -60,7 +74,10 @@ fn fits(cell: &Json, column: &SourceColumn, source: &Source) -> Result<(), (Stri
     read.map_err(|why| match why {
         Why::Shape => (format!("{shown}, which is not of type {ty}"), format!("write a value of type {ty}, or declare the column as TEXT")),
         Why::Range => (format!("{shown}, which is out of range for {ty}"), "declare the column with a wider type".to_owned()),
-        Why::Unit => (format!("the number {shown}, which is no {ty} without a unit"), "declare timestamp_unit: s, ms, us or ns, or write the time as text".to_owned()),
+        Why::Unit => (
+            format!("the number {shown}, which is no {ty} without a unit"),
+            "declare timestamp_unit: s, ms, us or ns, or write the time as text".to_owned(),
+        ),
     })
 }
 

@@ -45,27 +45,27 @@ pub fn columns(
     let topics: BTreeSet<&String> = options.topics.iter().collect();
     for topic in topics {
         if sample.records() < RECORDS_MAX {
-            of_topic(options, topic, group, who, deadline, secrets, &sample, decoder.as_mut()).map_err(|e| {
-                match e.message.starts_with("source ") {
-                    true => e,
-                    false => Error { message: format!("{who}: {}", e.message), ..e },
-                }
+            let asked = Asked { options, topic, group, who, deadline };
+            of_topic(&asked, secrets, &sample, decoder.as_mut()).map_err(|e| match e.message.starts_with("source ") {
+                true => e,
+                false => Error { message: format!("{who}: {}", e.message), ..e },
             })?;
         }
     }
     sample.columns().map_err(|e| Error { message: format!("{who}: {}", e.message), ..e })
 }
 
-fn of_topic(
-    options: &Options,
-    topic: &str,
-    group: &str,
-    who: &str,
+/// A topic that is looked at.
+struct Asked<'a> {
+    options: &'a Options,
+    topic: &'a str,
+    group: &'a str,
+    who: &'a str,
     deadline: Instant,
-    secrets: &Arc<Secrets>,
-    sample: &Sample,
-    decoder: &mut dyn Decoder,
-) -> Result<(), Error> {
+}
+
+fn of_topic(asked: &Asked<'_>, secrets: &Arc<Secrets>, sample: &Sample, decoder: &mut dyn Decoder) -> Result<(), Error> {
+    let &Asked { options, topic, group, who, deadline } = asked;
     let consumer = connect(options, group, secrets)?;
     let hearing = consumer.context().hearing();
     let all = partitions(consumer.client(), &hearing, &options.brokers, topic)?;

@@ -221,7 +221,14 @@ impl Server {
             }],
             "sinks": [{"operator_id": "sink-0", "output_type": output, "config": {"type": output}}],
         }));
-        let job = NewJob { spec: spec.unwrap(), sql: Some("CREATE JOB …".to_owned()), uses: Vec::new(), stream: None, desired: DesiredState::Stopped, places: Default::default() };
+        let job = NewJob {
+            spec: spec.unwrap(),
+            sql: Some("CREATE JOB …".to_owned()),
+            uses: Vec::new(),
+            stream: None,
+            desired: DesiredState::Stopped,
+            places: Default::default(),
+        };
         self.hub.create_job(job).await.unwrap();
     }
 

@@ -2,10 +2,10 @@
 //! Spellings that streams have beyond those of jobs are turned into them here.
 
 use super::{Reader, child, key, text_of};
-use weir_planner::nearest::nearest;
 use crate::options::node::{Key, Node, Value};
 use crate::streams::shape::Family;
 use weir_planner::error::Place;
+use weir_planner::nearest::nearest;
 
 /// A component taken apart.
 pub(super) struct Component {
@@ -60,7 +60,14 @@ impl Reader<'_> {
                     self.fault("wrong_type", &format!("{path}.type"), kind.place, message, "");
                     return None;
                 };
-                Component { kind: text.to_owned(), place: kind.place, codec: None, schema: None, begins: node.place, fields: fields.clone() }
+                Component {
+                    kind: text.to_owned(),
+                    place: kind.place,
+                    codec: None,
+                    schema: None,
+                    begins: node.place,
+                    fields: fields.clone(),
+                }
             }
             Value::Null | Value::List(_) => {
                 let message = format!("{path} must be a mapping with a type, it is {}", node.kind());
@@ -108,7 +115,13 @@ impl Reader<'_> {
         let Some((name, node)) = component.take("input_type") else { return Some(()) };
         let Value::Map(fields) = node.value else {
             let message = format!("input_type must be a mapping with type and path, it is {}", node.kind());
-            self.fault("wrong_type", &format!("{path}.input_type"), node.place, message, "such as input_type: {type: json, path: data.ndjson}");
+            self.fault(
+                "wrong_type",
+                &format!("{path}.input_type"),
+                node.place,
+                message,
+                "such as input_type: {type: json, path: data.ndjson}",
+            );
             return None;
         };
         if component.codec.is_some() {

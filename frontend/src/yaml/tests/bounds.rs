@@ -46,7 +46,19 @@ fn hostile() -> Vec<(&'static str, Box<dyn Fn() -> Vec<u8>>)> {
         ("braces", Box::new(move || repeated("{a: ", "", ""))),
         ("dashes", Box::new(move || repeated("- ", "", ""))),
         ("one list", Box::new(move || repeated("x,", "id: j\nnode_ids: [", "]"))),
-        ("one mapping", Box::new(move || (0..).map(|at| format!("k{at}: v\n")).scan(0, |size, line| { *size += line.len(); (*size < BYTES_MAX).then_some(line) }).collect::<String>().into_bytes())),
+        (
+            "one mapping",
+            Box::new(move || {
+                (0..)
+                    .map(|at| format!("k{at}: v\n"))
+                    .scan(0, |size, line| {
+                        *size += line.len();
+                        (*size < BYTES_MAX).then_some(line)
+                    })
+                    .collect::<String>()
+                    .into_bytes()
+            }),
+        ),
         ("the same key", Box::new(move || repeated("a: b\n", "", ""))),
         ("one word", Box::new(move || repeated("x", "id: ", ""))),
         ("one quoted text", Box::new(move || repeated("x", "id: \"", "\""))),
@@ -63,7 +75,16 @@ fn hostile() -> Vec<(&'static str, Box<dyn Fn() -> Vec<u8>>)> {
         ("edges", Box::new(move || repeated("- {id: a, from: a, to: b}\n", "id: j\noperators: []\nedges:\n", ""))),
         ("jobs", Box::new(move || repeated("- {}\n", "jobs:\n", ""))),
         ("jobs of the same id", Box::new(move || repeated("- {id: a, operators: []}\n", "jobs:\n", ""))),
-        ("rows", Box::new(move || repeated("[1, x], ", "id: j\noperators: []\nsources: [{operator_id: a, input_type: values, config: {rows: [", "[]]}, schema: [{name: k, type: BIGINT}]}]"))),
+        (
+            "rows",
+            Box::new(move || {
+                repeated(
+                    "[1, x], ",
+                    "id: j\noperators: []\nsources: [{operator_id: a, input_type: values, config: {rows: [",
+                    "[]]}, schema: [{name: k, type: BIGINT}]}]",
+                )
+            }),
+        ),
         ("a long expression", Box::new(move || repeated("1 + ", "id: j\noperators: [{id: m, kind: map, config: {filter: '", "1'}}]"))),
         ("bytes that are not UTF-8", Box::new(move || bad.clone())),
         ("too long", Box::new(move || vec![b'x'; BYTES_MAX + 1])),
@@ -90,7 +111,12 @@ fn hostile_documents_are_refused_soon_and_cheaply() {
         let faults = parse_bytes(&text).and_then(|mut document| document.plan(Horizon::Local)).err().unwrap_or_default();
         let took = worked_ms() - start;
         let used = status("VmHWM:").saturating_sub(before);
-        println!("{what}: {} faults, {took} ms, {} KiB: {}", faults.len(), used >> 10, faults.first().map(ToString::to_string).unwrap_or_default());
+        println!(
+            "{what}: {} faults, {took} ms, {} KiB: {}",
+            faults.len(),
+            used >> 10,
+            faults.first().map(ToString::to_string).unwrap_or_default()
+        );
         assert!(!faults.is_empty() && faults.len() <= 101, "{what}: {} faults", faults.len());
         assert!(faults.iter().all(|fault| fault.to_string().len() < 2_000), "{what}: a message is too long");
         if took > slow || used > MEMORY_MAX {

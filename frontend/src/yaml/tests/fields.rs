@@ -8,9 +8,7 @@ use weir_planner::spec::{Horizon, JobSpec};
 
 /// A job with one of each, in which a field can be set.
 fn base() -> Value {
-    let window = |id: &str, shape: Value| {
-        json!({"id": id, "kind": "window", "config": {"window": shape, "keys": ["k"], "aggregates": [{"expr": "count(*)", "as": "n"}]}})
-    };
+    let window = |id: &str, shape: Value| json!({"id": id, "kind": "window", "config": {"window": shape, "keys": ["k"], "aggregates": [{"expr": "count(*)", "as": "n"}]}});
     let edge = |from: &str, to: &str| json!({"id": format!("{from}-{to}"), "from": from, "to": to});
     json!({
         "id": "j",
@@ -77,13 +75,38 @@ fn table() -> Vec<(&'static str, Value, Value, Fate)> {
         ("/operators/3/parallelism", json!(2), Value::Null, Works),
         ("/operators/3/config", json!({"filter": "k > 1"}), json!({}), Works),
         ("/operators/3/config", json!({"project": ["k", "k + 1 as l", "t"]}), json!({}), Works),
-        ("/operators/4/config/window", json!({"tumbling": {"size_ms": 5000, "offset_ms": -1000}}), json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}), Works),
-        ("/operators/4/config/window", json!({"tumbling": {"size_ms": 5000, "offset_ms": 0, "timezone": "Europe/Berlin"}}), json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}), Later),
-        ("/operators/4/config/window", json!({"sliding": {"size_ms": 5000, "slide_ms": 1000, "offset_ms": 10}}), json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}), Later),
+        (
+            "/operators/4/config/window",
+            json!({"tumbling": {"size_ms": 5000, "offset_ms": -1000}}),
+            json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}),
+            Works,
+        ),
+        (
+            "/operators/4/config/window",
+            json!({"tumbling": {"size_ms": 5000, "offset_ms": 0, "timezone": "Europe/Berlin"}}),
+            json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}),
+            Later,
+        ),
+        (
+            "/operators/4/config/window",
+            json!({"sliding": {"size_ms": 5000, "slide_ms": 1000, "offset_ms": 10}}),
+            json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}),
+            Later,
+        ),
         ("/operators/4/config/window", json!({"session": {"gap_ms": 5000}}), json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}), Later),
-        ("/operators/4/config/window", json!({"cumulate": {"max_size_ms": 5000, "step_ms": 1000, "offset_ms": 10}}), json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}), Later),
+        (
+            "/operators/4/config/window",
+            json!({"cumulate": {"max_size_ms": 5000, "step_ms": 1000, "offset_ms": 10}}),
+            json!({"tumbling": {"size_ms": 1000, "offset_ms": 0}}),
+            Later,
+        ),
         ("/operators/4/config/keys", json!([]), json!(["k"]), Works),
-        ("/operators/4/config/aggregates", json!([{"expr": "sum(k)", "as": "s", "filter": "k > 3"}]), json!([{"expr": "count(*)", "as": "n"}]), Works),
+        (
+            "/operators/4/config/aggregates",
+            json!([{"expr": "sum(k)", "as": "s", "filter": "k > 3"}]),
+            json!([{"expr": "count(*)", "as": "n"}]),
+            Works,
+        ),
         ("/operators/4/config/having", json!("n > 3"), Value::Null, Works),
         ("/operators/4/config/trigger", json!("processing_time"), json!("watermark"), Later),
         ("/operators/4/config/max_buffered_keys", json!(0), json!(65_536), Works),
@@ -106,8 +129,18 @@ fn table() -> Vec<(&'static str, Value, Value, Fate)> {
         ("/sources/0/time/allowed_lateness_ms", json!(5000), json!(0), Works),
         ("/sources/0/time/late_event_policy", json!("update"), json!("drop"), Later),
         ("/sources/0/time/idle_advance_ms", json!(5000), Value::Null, Later),
-        ("/sources/0/durability", json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4"}), Value::Null, Later),
-        ("/sources/0/durability", json!({"enabled": true, "sync": "per_entry", "allow_loss": false, "backend": "local"}), Value::Null, Later),
+        (
+            "/sources/0/durability",
+            json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4"}),
+            Value::Null,
+            Later,
+        ),
+        (
+            "/sources/0/durability",
+            json!({"enabled": true, "sync": "per_entry", "allow_loss": false, "backend": "local"}),
+            Value::Null,
+            Later,
+        ),
         ("/sources/0/on_error/policy", json!("skip"), json!("fail"), Works),
         ("/sources/0/batch/rows", json!(5), json!(8192), Works),
         ("/sources/0/batch/bytes", json!(5000), json!(1 << 20), Works),
@@ -122,10 +155,24 @@ fn table() -> Vec<(&'static str, Value, Value, Fate)> {
 fn together() -> Vec<(Vec<(&'static str, Value)>, Fate)> {
     vec![
         (vec![("/operators/4/config/trigger_interval_ms", json!(5000)), ("/operators/4/config/trigger", json!("processing_time"))], Later),
-        (vec![("/sources/0/time/late_event_route", json!("late")), ("/sources/0/time/late_event_policy", json!("route")),
-            ("/operators/6", json!({"id": "late", "kind": "sink"})), ("/sinks/2", json!({"operator_id": "late", "output_type": "drop"}))], Either),
-        (vec![("/sources/0/on_error/to", json!("bad")), ("/sources/0/on_error/policy", json!("route")),
-            ("/operators/6", json!({"id": "bad", "kind": "sink"})), ("/sinks/2", json!({"operator_id": "bad", "output_type": "drop"}))], Either),
+        (
+            vec![
+                ("/sources/0/time/late_event_route", json!("late")),
+                ("/sources/0/time/late_event_policy", json!("route")),
+                ("/operators/6", json!({"id": "late", "kind": "sink"})),
+                ("/sinks/2", json!({"operator_id": "late", "output_type": "drop"})),
+            ],
+            Either,
+        ),
+        (
+            vec![
+                ("/sources/0/on_error/to", json!("bad")),
+                ("/sources/0/on_error/policy", json!("route")),
+                ("/operators/6", json!({"id": "bad", "kind": "sink"})),
+                ("/sinks/2", json!({"operator_id": "bad", "output_type": "drop"})),
+            ],
+            Either,
+        ),
         (vec![("/sinks/1/delivery", json!("upsert")), ("/sinks/1/key", json!(["k"]))], Later),
     ]
 }
@@ -250,7 +297,11 @@ fn a_join_is_read_and_refused() {
     assert_eq!(stored["operators"][2]["config"], config);
     judged(&document, Later, "a join");
     let mut short = document;
-    set(&mut short, "/operators/2/config", json!({"left_from": "in", "right_from": "in2", "left_key": "k", "right_key": "k", "window": "5s"}));
+    set(
+        &mut short,
+        "/operators/2/config",
+        json!({"left_from": "in", "right_from": "in2", "left_key": "k", "right_key": "k", "window": "5s"}),
+    );
     let stored = serde_json::to_value(round(&short)).unwrap();
     assert_eq!(stored["operators"][2]["config"]["window_ms"], 5000);
     assert_eq!(stored["operators"][2]["config"]["join_type"], "inner");

@@ -19,7 +19,8 @@ static SAMPLES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut samples = Vec::new();
     for folder in ["tests/lower", "tests/wrong", "../tests/data/seed"] {
         let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
-        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml")).collect();
+        let mut paths: Vec<_> =
+            entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml")).collect();
         paths.sort();
         samples.extend(paths.iter().filter_map(|path| std::fs::read_to_string(path).ok()));
     }
@@ -56,8 +57,9 @@ impl Random {
 
 /// Pieces that mean something to some reader.
 const PIECES: [&str; 40] = [
-    "\t", "\n", "- ", ": ", "{", "}", "[", "]", "&a ", "*a", "!!str ", "!x ", "|\n", ">-\n", "---\n", "...\n", "? ", "<<: ", "#", "\"", "'", "\\", "~", "null", "true",
-    ".nan", "-1", "0", "9223372036854775808", "1e400", "99999999999999d", "count(*)", "CASE WHEN", "((((((((", "SELECT 1;", "\u{0}", "\u{feff}", "é", "__meta_timestamp", "***",
+    "\t", "\n", "- ", ": ", "{", "}", "[", "]", "&a ", "*a", "!!str ", "!x ", "|\n", ">-\n", "---\n", "...\n", "? ", "<<: ", "#", "\"",
+    "'", "\\", "~", "null", "true", ".nan", "-1", "0", "9223372036854775808", "1e400", "99999999999999d", "count(*)", "CASE WHEN",
+    "((((((((", "SELECT 1;", "\u{0}", "\u{feff}", "é", "__meta_timestamp", "***",
 ];
 
 fn pieces(text: &str) -> Vec<&str> {
@@ -150,11 +152,17 @@ fn structure_changed(random: &mut Random) -> Vec<u8> {
                         fields.insert(format!("{name}{}", random.of(&["_ms", "x", "s", ""])), value.unwrap_or_default());
                     }
                 }
-                Value::String(text) => text.push_str(*random.of(&PIECES)),
+                Value::String(text) => text.push_str(random.of::<&str>(&PIECES)),
                 other => *other = Value::Bool(true),
             },
             7 => *node = Value::Object([(random.of(&PIECES).to_string(), node.clone())].into_iter().collect()),
-            _ => *node = Value::from(random.of(&["in", "out", "map", "window", "sink", "source", "kafka", "values", "event_time", "1s", "BIGINT"]).to_string()),
+            _ => {
+                *node = Value::from(
+                    random
+                        .of(&["in", "out", "map", "window", "sink", "source", "kafka", "values", "event_time", "1s", "BIGINT"])
+                        .to_string(),
+                )
+            }
         }
     }
     tree.to_string().into_bytes()

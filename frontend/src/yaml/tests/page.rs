@@ -144,6 +144,9 @@ fn the_page_has_every_field() {
         panic!("docs/yaml.md is not what the fields say (WEIR_GOLDEN=write prints it anew): {lost:?}");
     }
     for (pointer, default) in [("checkpoint.epoch_ms", "1000"), ("restart.max_attempts", "5"), ("sources[].batch.rows", "8192")] {
-        assert!(expected.lines().any(|line| line.starts_with(&format!("| `{pointer}` |")) && line.ends_with(&format!("| {default} |"))), "{pointer}");
+        assert!(
+            expected.lines().any(|line| line.starts_with(&format!("| `{pointer}` |")) && line.ends_with(&format!("| {default} |"))),
+            "{pointer}"
+        );
     }
 }

@@ -164,10 +164,7 @@ fn a_window_has_one_late_policy() {
         "window 'count' takes rows of source 'bids', which routes late rows, and of source 'more', which drops them: it cannot tell them apart",
     );
     let routing = second(json!({"late_event_policy": "route", "late_event_route": "dead"}));
-    assert_eq!(
-        sides(changed(&routing)),
-        ["bids>dead late rows of bids", "count>dead late rows of count", "more>dead late rows of more"]
-    );
+    assert_eq!(sides(changed(&routing)), ["bids>dead late rows of bids", "count>dead late rows of count", "more>dead late rows of more"]);
     let mut elsewhere = second(json!({"late_event_policy": "route", "late_event_route": "morgue"}));
     elsewhere.extend([
         ("/operators/-", json!({"id": "morgue", "kind": "sink"})),
