@@ -145,8 +145,11 @@ impl Sink for FileSink {
         let (file, wake) = (self.file.clone(), self.wake.clone());
         let (outcome, outcomes) = flume::bounded(1);
         let sync = move || {
+            let synced = file.sync_data();
+            // The lock goes with the last that holds the file, and whoever hears of the outcome may be that.
+            drop(file);
             // Nobody waits any more when the sink is gone.
-            let _ = outcome.send(file.sync_data());
+            let _ = outcome.send(synced);
             wake.wake();
         };
         let thread = std::thread::Builder::new().name("file-sink-sync".to_owned()).spawn(sync);
