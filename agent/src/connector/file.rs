@@ -9,6 +9,7 @@ use super::{Opening, Reading, at};
 use crate::format::{Decoded, decoder, parquet::ParquetFile, raw_bytes};
 use lines::{Framing, LineFile};
 use std::collections::VecDeque;
+use std::path::Path;
 use weir_kernel::error::Error;
 use weir_kernel::io::{Budget, Polled, Source, SourceBatch, Split};
 use weir_planner::connector::{DecodeColumn, FileSource as Options, Format, Position, SplitPosition};
@@ -29,6 +30,8 @@ pub struct FileSource {
     files: Vec<OneFile>,
     /// Files not ended, next one first.
     turn: VecDeque<usize>,
+    /// What to tell of files that match the path by now and are not read.
+    left_out: Option<String>,
 }
 
 struct OneFile {
@@ -51,8 +54,11 @@ impl FileSource {
     pub fn open(options: &Options, work: &SourceWork, positions: &[SplitPosition], opening: &Opening) -> Result<Self, Error> {
         let reading = Reading::new(work, opening);
         let mut names: Vec<String> = positions.iter().map(|position| position.split.clone()).collect();
+        let mut left_out = None;
         if names.is_empty() || opening.undecided {
             names.extend(found(&options.path, &reading.name)?);
+        } else if opening.subtask == 0 {
+            left_out = newer(&options.path, &names);
         }
         names.sort();
         names.dedup();
@@ -66,8 +72,15 @@ impl FileSource {
             files.push(OneFile { split: Split { name, ended, time_max_ms }, position, ended, reader: None });
         }
         let turn: VecDeque<usize> = files.iter().enumerate().filter(|(_, file)| !file.ended).map(|(i, _)| i).collect();
-        let mut source =
-            FileSource { reading, format: work.format.clone(), columns: work.columns.clone(), used: work.used.clone(), files, turn };
+        let mut source = FileSource {
+            reading,
+            format: work.format.clone(),
+            columns: work.columns.clone(),
+            used: work.used.clone(),
+            files,
+            turn,
+            left_out,
+        };
         for index in source.turn.iter().copied().take(OPEN_FILES_MAX).collect::<Vec<_>>() {
             source.ready(index)?;
         }
@@ -112,6 +125,18 @@ impl FileSource {
 
 fn named(source: &str, error: Error) -> Error {
     Error { message: format!("{source}: {}", error.message), ..error }
+}
+
+/// Tells of files that match `path` and are none of `names`. A path that cannot be searched is no
+/// reason not to go on with those.
+fn newer(path: &str, names: &[String]) -> Option<String> {
+    let matched = glob::expand(path).unwrap_or_default();
+    let new: Vec<&String> = matched.iter().filter(|name| !names.contains(name) && Path::new(name).is_file()).collect();
+    let first = new.first()?;
+    Some(format!(
+        "goes on with the files that path matched when the job first started; {} that '{path}' matches by now, such as '{first}', are not read: give them to another job, or start fresh",
+        new.len()
+    ))
 }
 
 fn found(path: &str, source: &str) -> Result<Vec<String>, Error> {
@@ -181,6 +206,10 @@ impl Source for FileSource {
 
     fn at_end(&self, split: usize) -> bool {
         self.files.get(split).is_none_or(|file| file.ended)
+    }
+
+    fn greeting(&self) -> Option<String> {
+        self.left_out.clone()
     }
 
     fn close(&mut self) {

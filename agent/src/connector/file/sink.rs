@@ -39,6 +39,8 @@ pub struct FileSink {
     wake: Arc<dyn Wake>,
     /// A write failed: how much of it the file holds is not known.
     broken: bool,
+    /// Of how many tasks this is the first, until it has looked for files of tasks that are no more.
+    first_of: Option<u32>,
 }
 
 impl FileSink {
@@ -98,6 +100,7 @@ impl FileSink {
             flush_length: length,
             wake: opening.wake.clone(),
             broken: false,
+            first_of: (opening.subtask == 0).then_some(opening.parallelism),
         })
     }
 
@@ -120,6 +123,28 @@ impl FileSink {
     }
 }
 
+/// Removes what tasks from number `tasks` on wrote and never decided: there are none of that number
+/// any more, so others write the same rows. Files with something decided have lost their mark by the
+/// first flush, since each was cut to its length when the attempt began.
+fn remove_undecided(directory: &Path, tasks: u32) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let mark = entry?.path();
+        let name = mark.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix('.')?.strip_suffix(".new"));
+        let number = name.and_then(|name| name.strip_prefix("part-")?.strip_suffix(".ndjson")?.parse::<u32>().ok());
+        let (Some(name), Some(_)) = (name, number.filter(|number| *number >= tasks)) else { continue };
+        let path = directory.join(name);
+        match OpenOptions::new().write(true).open(&path) {
+            // Another job's, at work.
+            Ok(file) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => continue,
+            Ok(_) => remove(&path)?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        remove(&mark)?;
+    }
+    Ok(())
+}
+
 fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
@@ -139,6 +164,9 @@ impl Sink for FileSink {
     fn begin_flush(&mut self, _epoch: EpochId) -> Result<(), Error> {
         if self.flush.is_some() {
             return Err(Error::new(Class::Bug, format!("a flush of file '{}' began while another was open", self.path.display())));
+        }
+        if let Some(tasks) = self.first_of.take() {
+            remove_undecided(self.path.parent().unwrap_or(Path::new("")), tasks).map_err(|e| self.wrap(e))?;
         }
         self.write_out()?;
         self.flush_length = self.length;

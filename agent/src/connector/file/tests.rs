@@ -241,3 +241,44 @@ fn files_of_a_task_that_never_decided_are_found_again() {
     assert_eq!((again(0, true), again(1, true)), (vec![], vec![1, 3]));
     assert_eq!((again(0, false), again(1, false)), (vec![], vec![]));
 }
+
+/// Files that come after the first start are not read, and it is said so.
+#[test]
+fn files_that_come_later_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "1.json", b"{\"a\":1}\n");
+    let work = files(&format!("{}/*.json", dir.path().display()), None, ErrorPolicy::Fail);
+    let mut first = open(&work, &[], &probe(0, 1, dir.path()));
+    let positions = first.cut();
+    let greeting = || open(&work, &positions, &probe(0, 1, dir.path())).greeting();
+    assert_eq!((first.greeting(), greeting()), (None, None));
+    write(dir.path(), "2.json", b"{\"a\":2}\n");
+    write(dir.path(), "3.json", b"{\"a\":3}\n");
+    let said = greeting().unwrap();
+    assert!(said.contains("first started; 2 that") && said.contains("2.json', are not read"), "{said}");
+}
+
+/// C48: what tasks wrote that are no more, and of which nothing was decided, is taken away: the same
+/// rows come again in the files of others. What was decided stays, and so does what is being written.
+#[test]
+fn undecided_files_of_tasks_that_are_no_more_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SinkOptions { path: dir.path().to_str().unwrap().to_owned() };
+    let opened = |subtask, tasks| {
+        let probe = probe(subtask, tasks, dir.path());
+        let mut sink = FileSink::open(&options, &numbers(), None, &probe.opening).unwrap();
+        sink.push(&rows(&[i64::from(subtask)])).unwrap();
+        flushed(&mut sink, &probe).unwrap();
+        (sink, probe)
+    };
+    // Of four tasks the second decides; all are killed but the last, which stands for another job's.
+    let mut four: Vec<_> = (0..4).map(|subtask| opened(subtask, 4)).collect();
+    four[1].0.decided(EPOCH);
+    let last = four.pop();
+    drop(four);
+    drop(opened(0, 1));
+    let there = |number: u32| dir.path().join(format!("part-{number}.ndjson")).exists();
+    assert_eq!([0, 1, 2, 3].map(there), [true, true, false, true]);
+    assert!(!dir.path().join(".part-2.ndjson.new").exists());
+    drop(last);
+}
