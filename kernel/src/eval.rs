@@ -18,6 +18,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinary;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use weir_planner::error::Class;
 use weir_planner::expr::{BinaryOp, Expr, Literal, Typed};
@@ -134,8 +135,17 @@ impl Evaluator {
     }
 
     fn run(&self, expr: &Arc<dyn PhysicalExpr>, rows: &arrow::array::RecordBatch, count: usize) -> Result<ArrayRef, Error> {
-        let value = expr.evaluate(rows).and_then(|value| value.into_array(count));
-        value.map_err(|e| self.failed(&short(&e), e))
+        // Some library functions panic on a value, such as lpad on a negative length. That is the row's
+        // fault and goes by its policy like any other (KER-7). An expression keeps nothing between calls.
+        let run = AssertUnwindSafe(|| expr.evaluate(rows).and_then(|value| value.into_array(count)));
+        match std::panic::catch_unwind(run) {
+            Ok(value) => value.map_err(|e| self.failed(&short(&e), e)),
+            Err(panic) => {
+                let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                let why = said.unwrap_or("a function does not take a value that it got");
+                Err(Error::new(Class::User, format!("operator '{}': {} cannot be computed: {why}", self.operator, self.text)))
+            }
+        }
     }
 
     fn failed(&self, why: &str, cause: impl std::error::Error + Send + Sync + 'static) -> Error {

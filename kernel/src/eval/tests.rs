@@ -95,6 +95,15 @@ fn functions_that_exist_only_as_a_rewrite() {
     assert_eq!(longs(&lazy), [Some(5); 3]);
 }
 
+/// KER-7: a library function that panics on a value costs that row, with an error that names operator and expression.
+#[test]
+fn a_panic_of_a_function_is_an_error() {
+    let negative = call("lpad", vec![col("S"), binary(BinaryOp::Minus, col("a"), int(3))]);
+    let error = run(&negative, ColumnType::Text).unwrap_err();
+    assert_eq!(error.class, Class::User);
+    assert!(error.message.contains("operator 'm'") && error.message.contains("lpad"), "{}", error.message);
+}
+
 #[test]
 fn text_functions_and_names_with_capitals() {
     let upper = run(&call("upper", vec![col("S")]), ColumnType::Text).unwrap();
