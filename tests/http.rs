@@ -21,8 +21,8 @@ fn address(weir: &mut Weir, job: &str) -> String {
         weir.must_run();
         let log = weir.process().err();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let said = lines.filter(|line| line["fields"]["message"] == "http source listens" && line["fields"]["job"] == job);
-        said.last().and_then(|line| line["fields"]["address"].as_str().map(ToOwned::to_owned))
+        let mut said = lines.filter(|line| line["fields"]["message"] == "http source listens" && line["fields"]["job"] == job);
+        said.next_back().and_then(|line| line["fields"]["address"].as_str().map(ToOwned::to_owned))
     })
 }
 
