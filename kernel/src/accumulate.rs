@@ -4,8 +4,10 @@
 pub mod avg;
 pub mod count;
 pub mod extreme;
+pub mod float;
 pub mod piece;
 pub mod sum;
+pub mod totals;
 pub mod wide;
 
 use crate::envelope::broken;

@@ -2,86 +2,67 @@
 //! kept aside, so that only the final value decides whether it fits. A plain checked addition
 //! would fail or not depending on the order of the rows, which EV-3 forbids.
 
-use crate::error::Error;
-use arrow::array::{ArrayRef, AsArray, Decimal128Array, Int64Array};
-use arrow::datatypes::{DataType, Decimal128Type, Int64Type, i256};
+use crate::accumulate::numbers_or_zero;
+use crate::accumulate::totals::Totals;
+use arrow::array::{ArrayRef, AsArray, Int64Array, PrimitiveArray};
+use arrow::datatypes::{ArrowNativeType, ArrowPrimitiveType, DataType, Decimal128Type, Int64Type, i256};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// An integer that sums wrap in.
-pub trait Wide: Copy + Send + Default + 'static {
+pub trait Wide: ArrowNativeType {
+    /// Its kind of Arrow column.
+    type Number: ArrowPrimitiveType<Native = Self>;
+    /// Type of the image column.
+    const TYPE: DataType;
     /// The wrapped sum, and whether it left the range upward (1) or downward (-1).
     fn add(self, other: Self) -> (Self, i64);
     /// `self + carry * 2^bits`, exactly.
     fn with_carry(self, carry: i64) -> i256;
-    /// As an image column.
-    fn column(values: Vec<Self>) -> ArrayRef;
-    /// Back from an image column.
-    fn slice(column: &ArrayRef) -> &[Self];
-    /// Type of the image column.
-    fn ty() -> DataType;
 }
 
 impl Wide for i64 {
+    type Number = Int64Type;
+    const TYPE: DataType = DataType::Int64;
     #[inline]
     fn add(self, other: Self) -> (Self, i64) {
         let (sum, wrapped) = self.overflowing_add(other);
-        (
-            sum,
-            if !wrapped {
-                0
-            } else if other < 0 {
-                -1
-            } else {
-                1
-            },
-        )
+        (sum, carry(wrapped, other < 0))
     }
     fn with_carry(self, carry: i64) -> i256 {
         i256::from_i128(i128::from(self) + (i128::from(carry) << 64))
     }
-    fn column(values: Vec<Self>) -> ArrayRef {
-        Arc::new(Int64Array::from(values))
-    }
-    fn slice(column: &ArrayRef) -> &[Self] {
-        column.as_primitive::<Int64Type>().values()
-    }
-    fn ty() -> DataType {
-        DataType::Int64
-    }
 }
 
 impl Wide for i128 {
+    type Number = Decimal128Type;
+    const TYPE: DataType = DataType::Decimal128(38, 0);
     #[inline]
     fn add(self, other: Self) -> (Self, i64) {
         let (sum, wrapped) = self.overflowing_add(other);
-        (
-            sum,
-            if !wrapped {
-                0
-            } else if other < 0 {
-                -1
-            } else {
-                1
-            },
-        )
+        (sum, carry(wrapped, other < 0))
     }
     fn with_carry(self, carry: i64) -> i256 {
         i256::from_i128(self).wrapping_add(i256::from_parts(0, i128::from(carry)))
     }
-    fn column(values: Vec<Self>) -> ArrayRef {
-        // The bits travel as they are; they need not be within 38 digits.
-        Arc::new(Decimal128Array::from(values).with_data_type(Self::ty()))
-    }
-    fn slice(column: &ArrayRef) -> &[Self] {
-        column.as_primitive::<Decimal128Type>().values()
-    }
-    fn ty() -> DataType {
-        DataType::Decimal128(38, 0)
+}
+
+/// The carry of an addition: a sum wraps in the direction of what is added.
+#[inline]
+fn carry(wrapped: bool, downward: bool) -> i64 {
+    match (wrapped, downward) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => -1,
     }
 }
 
-/// Sums of groups.
+/// Numbers as an image column. Their bits travel as they are: those of decimals need not be within 38 digits.
+fn column<T: Wide>(numbers: Vec<T>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T::Number>::new(numbers.into(), None).with_data_type(T::TYPE))
+}
+
+/// Exact sums of groups.
 #[derive(Default)]
 pub struct WideSums<T> {
     sums: Vec<T>,
@@ -89,22 +70,6 @@ pub struct WideSums<T> {
 }
 
 impl<T: Wide> WideSums<T> {
-    /// Makes room for `groups` groups.
-    pub fn grow(&mut self, groups: usize) {
-        self.sums.resize(groups.max(self.sums.len()), T::default());
-    }
-
-    /// Adds `value` to `group`.
-    #[inline]
-    pub fn add(&mut self, group: u32, value: T) {
-        let sum = &mut self.sums[group as usize];
-        let (wrapped, carry) = sum.add(value);
-        *sum = wrapped;
-        if carry != 0 {
-            *self.carries.entry(group).or_insert(0) += carry;
-        }
-    }
-
     /// The exact sum of `group`.
     pub fn exact(&self, group: u32) -> i256 {
         self.sums[group as usize].with_carry(self.carry(group))
@@ -115,17 +80,41 @@ impl<T: Wide> WideSums<T> {
         (self.carry(group) == 0).then(|| self.sums[group as usize])
     }
 
-    /// Image columns: sum and carry.
-    pub fn image(&self, groups: &[u32]) -> [ArrayRef; 2] {
-        let sums = groups.iter().map(|group| self.sums[*group as usize]).collect();
-        let carries = Int64Array::from_iter_values(groups.iter().map(|group| self.carry(*group)));
-        [T::column(sums), Arc::new(carries)]
+    fn carry(&self, group: u32) -> i64 {
+        if self.carries.is_empty() { 0 } else { self.carries.get(&group).copied().unwrap_or(0) }
+    }
+}
+
+impl<T: Wide> Totals for WideSums<T> {
+    type Number = T::Number;
+
+    fn image_fields() -> [(&'static str, DataType); 2] {
+        [("sum", T::TYPE), ("carry", DataType::Int64)]
     }
 
-    /// Back from image columns.
-    pub fn restore(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) -> Result<(), Error> {
-        let carries = carries.as_primitive::<Int64Type>();
-        for ((group, sum), carry) in groups.iter().zip(T::slice(sums)).zip(carries.values()) {
+    fn grow(&mut self, groups: usize) {
+        self.sums.resize(groups.max(self.sums.len()), T::default());
+    }
+
+    #[inline]
+    fn add(&mut self, group: u32, value: T) {
+        let sum = &mut self.sums[group as usize];
+        let (wrapped, carry) = sum.add(value);
+        *sum = wrapped;
+        if carry != 0 {
+            *self.carries.entry(group).or_insert(0) += carry;
+        }
+    }
+
+    fn image(&self, groups: &[u32]) -> [ArrayRef; 2] {
+        let sums = groups.iter().map(|group| self.sums[*group as usize]).collect();
+        let carries = Int64Array::from_iter_values(groups.iter().map(|group| self.carry(*group)));
+        [column::<T>(sums), Arc::new(carries)]
+    }
+
+    fn restore(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) {
+        let (sums, carries) = (sums.as_primitive::<T::Number>(), carries.as_primitive::<Int64Type>());
+        for ((group, sum), carry) in groups.iter().zip(sums.values()).zip(carries.values()) {
             self.sums[*group as usize] = *sum;
             if *carry == 0 {
                 self.carries.remove(group);
@@ -133,15 +122,13 @@ impl<T: Wide> WideSums<T> {
                 self.carries.insert(*group, *carry);
             }
         }
-        Ok(())
     }
 
-    /// Adds what image columns hold.
-    pub fn merge(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) {
-        let carries = carries.as_primitive::<Int64Type>().values();
+    fn merge(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) {
+        let (sums, carries) = (sums.as_primitive::<T::Number>().values(), carries.as_primitive::<Int64Type>().values());
         // Nearly always there is no carry at all, and looking at them all at once is cheap.
         let some = carries.iter().fold(0, |any, carry| any | carry) != 0;
-        for (row, (group, sum)) in groups.iter().zip(T::slice(sums)).enumerate() {
+        for (row, (group, sum)) in groups.iter().zip(sums).enumerate() {
             self.add(*group, *sum);
             if some && carries[row] != 0 {
                 *self.carries.entry(*group).or_insert(0) += carries[row];
@@ -149,18 +136,16 @@ impl<T: Wide> WideSums<T> {
         }
     }
 
-    /// Forgets every group and keeps the room.
-    pub fn clear(&mut self) {
+    fn lift(values: &PrimitiveArray<T::Number>) -> [ArrayRef; 2] {
+        [column::<T>(numbers_or_zero(values)), Arc::new(Int64Array::from_value(0, values.len()))]
+    }
+
+    fn clear(&mut self) {
         self.sums.clear();
         self.carries.clear();
     }
 
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.sums.capacity() * size_of::<T>() + self.carries.allocation_size()
-    }
-
-    fn carry(&self, group: u32) -> i64 {
-        if self.carries.is_empty() { 0 } else { self.carries.get(&group).copied().unwrap_or(0) }
     }
 }
