@@ -3,6 +3,7 @@
 //! source or sink (JOB-8).
 
 use super::bind::constant;
+pub(crate) use super::fault::of_fault;
 use super::lower::bare;
 use super::place::Places;
 use super::statement::{ColumnDef, CreateSink, CreateSource, WithOption};
@@ -484,18 +485,6 @@ pub(crate) fn located(options: &[WithOption], fault: &Fault, fallback: usize) ->
     let position =
         option.map_or(fallback, |option| if value || option.key == "connector" { option.value_position } else { option.key_position });
     of_fault(fault, position)
-}
-
-/// A fault as an error.
-pub(crate) fn of_fault(fault: &Fault, position: usize) -> Error {
-    let code = match fault.code.as_str() {
-        "not_available" => sqlstate::FEATURE_NOT_SUPPORTED,
-        "unknown_column" => sqlstate::UNDEFINED_COLUMN,
-        "internal" | "unbound" | "unplannable" => sqlstate::INTERNAL_ERROR,
-        _ => sqlstate::INVALID_PARAMETER_VALUE,
-    };
-    let error = Error::new(code, fault.message.clone()).at(position);
-    if fault.hint.is_empty() { error } else { error.with_hint(fault.hint.clone()) }
 }
 
 fn unknown_option(option: &WithOption, what: &str) -> Error {

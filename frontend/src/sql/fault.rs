@@ -1,10 +1,11 @@
-//! DataFusion's planning errors as Postgres errors with a place.
+//! Planning errors of DataFusion, and faults of a spec, as Postgres errors with a place.
 
 use super::place::Places;
 use super::window::Placed;
 use crate::error::{Error, sqlstate};
 use datafusion::common::{DataFusionError, SchemaError, Span};
 use sqlparser::tokenizer::Location;
+use weir_planner::error::Fault;
 use weir_planner::nearest::nearest;
 
 /// The error that a planning failure is for the user; `fallback` is the place when it has none.
@@ -140,4 +141,16 @@ fn lowered(text: &str) -> String {
 
 fn location(span: &Span) -> Location {
     Location { line: span.start.line, column: span.start.column }
+}
+
+/// A fault as an error.
+pub(crate) fn of_fault(fault: &Fault, position: usize) -> Error {
+    let code = match fault.code.as_str() {
+        "not_available" => sqlstate::FEATURE_NOT_SUPPORTED,
+        "unknown_column" => sqlstate::UNDEFINED_COLUMN,
+        "internal" | "unbound" | "unplannable" => sqlstate::INTERNAL_ERROR,
+        _ => sqlstate::INVALID_PARAMETER_VALUE,
+    };
+    let error = Error::new(code, fault.message.clone()).at(position);
+    if fault.hint.is_empty() { error } else { error.with_hint(fault.hint.clone()) }
 }
