@@ -22,7 +22,7 @@ use crate::expr::Expr;
 use crate::id::OperatorId;
 use crate::nearest;
 use crate::schema::{RESERVED_PREFIX, Schema};
-use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode, WindowShape};
+use crate::spec::{Horizon, JobSpec, OperatorKind, Placement, RebalanceMode};
 use columns::{of_operator, united};
 use flow::Flow;
 use graph::Graph;
@@ -82,10 +82,7 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
     }));
     for operator in &spec.operators {
         let asked = operator.parallelism.unwrap_or(spec.parallelism);
-        if let (OperatorKind::Window(window), true) = (&operator.kind, asked > 1)
-            && window.keys.is_empty()
-            && !matches!(window.window, WindowShape::Batch(_))
-        {
+        if asked > 1 && operator.kind.timed_window().is_some_and(|window| window.keys.is_empty()) {
             notices.push(format!("window '{}' has no keys and runs as one task", operator.id));
         }
     }
@@ -155,9 +152,7 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
     let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
         let operator = &spec.operators[at];
-        if let OperatorKind::Window(window) = &operator.kind
-            && !matches!(window.window, WindowShape::Batch(_))
-        {
+        if operator.kind.timed_window().is_some() {
             source::timed(spec, at, &upstream[at], faults);
         }
         let Some(inputs) = known.inputs(graph, at) else { continue };

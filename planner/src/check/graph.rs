@@ -6,7 +6,7 @@ use super::unknown_operator;
 use crate::error::Fault;
 use crate::id::OperatorId;
 use crate::nearest;
-use crate::spec::{Edge, JobSpec, OperatorKind, WindowShape};
+use crate::spec::{Edge, JobSpec, OperatorKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The edges of a spec by operator position, side edges beside them (PLAN-5). Made only where every
@@ -28,30 +28,15 @@ pub struct Graph {
 /// Subtasks of the operator at `at`. A window over event time without keys is one group and so one task.
 pub fn subtasks(spec: &JobSpec, at: usize) -> u32 {
     let Some(operator) = spec.operators.get(at) else { return 1 };
-    match &operator.kind {
-        OperatorKind::Window(window) if window.keys.is_empty() && !matches!(window.window, WindowShape::Batch(_)) => 1,
-        OperatorKind::Window(_)
-        | OperatorKind::Source
-        | OperatorKind::Map(_)
-        | OperatorKind::Join(_)
-        | OperatorKind::Buffer(_)
-        | OperatorKind::Union
-        | OperatorKind::Sink => operator.parallelism.unwrap_or(spec.parallelism),
+    match operator.kind.timed_window() {
+        Some(window) if window.keys.is_empty() => 1,
+        Some(_) | None => operator.parallelism.unwrap_or(spec.parallelism),
     }
 }
 
 /// The key columns of an operator that keeps state by key, which its inputs are partitioned by (JOB-5).
 pub fn keyed_by(kind: &OperatorKind) -> Option<&[String]> {
-    match kind {
-        OperatorKind::Window(window) if !window.keys.is_empty() && !matches!(window.window, WindowShape::Batch(_)) => Some(&window.keys),
-        OperatorKind::Window(_)
-        | OperatorKind::Source
-        | OperatorKind::Map(_)
-        | OperatorKind::Join(_)
-        | OperatorKind::Buffer(_)
-        | OperatorKind::Union
-        | OperatorKind::Sink => None,
-    }
+    kind.timed_window().map(|window| window.keys.as_slice()).filter(|keys| !keys.is_empty())
 }
 
 impl Graph {
@@ -205,13 +190,13 @@ fn routing(i: usize, edge: &Edge, to: Option<&OperatorKind>, faults: &mut Vec<Fa
         let flag = if edge.partitioned { "partitioned" } else { "broadcast" };
         bad("ordered", format!("edge '{}' is both ordered and {flag}", edge.id), "keep one of them");
     }
-    let Some(OperatorKind::Window(window)) = to else { return };
-    let keyed = to.is_some_and(|kind| keyed_by(kind).is_some());
+    let Some(window) = to.and_then(OperatorKind::timed_window) else { return };
+    let keyed = !window.keys.is_empty();
     if edge.ordered && keyed {
         let message = format!("edge '{}' into the window '{}' cannot be ordered: it is partitioned by the window's keys", edge.id, edge.to);
         bad("ordered", message, "leave ordered out");
     }
-    if edge.broadcast && !matches!(window.window, WindowShape::Batch(_)) {
+    if edge.broadcast {
         let why = if keyed { "is partitioned by the window's keys" } else { "would count every row once a subtask" };
         bad("broadcast", format!("edge '{}' into the window '{}' cannot be broadcast: it {why}", edge.id, edge.to), "leave broadcast out");
     }

@@ -7,7 +7,7 @@
 use super::graph::{Graph, subtasks};
 use super::side;
 use crate::error::Fault;
-use crate::spec::{JobSpec, OperatorKind, WindowShape};
+use crate::spec::{JobSpec, OperatorKind};
 use std::collections::BTreeSet;
 
 /// What an ordered edge does between so many subtasks.
@@ -83,7 +83,7 @@ fn lane(spec: &JobSpec, graph: &Graph, deal: usize) -> Result<(usize, Vec<usize>
         let (id, kind) = (&operator.id, operator.kind.name());
         let stateless = match &operator.kind {
             OperatorKind::Map(_) => true,
-            OperatorKind::Window(window) => matches!(window.window, WindowShape::Batch(_)),
+            OperatorKind::Window(_) => operator.kind.timed_window().is_none(),
             OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
         };
         if !stateless {

@@ -16,7 +16,7 @@ use crate::error::Fault;
 use crate::expr::{Aggregate, Expr};
 use crate::id::OperatorId;
 use crate::plan::Port;
-use crate::spec::{ErrorPolicy, JobSpec, LatePolicy, OperatorKind, Source, TimeMode, WindowShape};
+use crate::spec::{ErrorPolicy, JobSpec, LatePolicy, OperatorKind, Source, TimeMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An edge beside those of the spec.
@@ -156,17 +156,11 @@ fn judges(spec: &JobSpec, main: &Reach, from: usize) -> BTreeSet<usize> {
     let (mut seen, mut open, mut judges) = (BTreeSet::from([from]), vec![from], BTreeSet::new());
     while let Some(at) = open.pop() {
         for &to in main[at].iter().filter(|&&to| seen.insert(to)) {
-            match &spec.operators[to].kind {
-                OperatorKind::Window(window) if !matches!(window.window, WindowShape::Batch(_)) => {
+            match spec.operators[to].kind.timed_window() {
+                Some(_) => {
                     judges.insert(to);
                 }
-                OperatorKind::Window(_)
-                | OperatorKind::Source
-                | OperatorKind::Map(_)
-                | OperatorKind::Join(_)
-                | OperatorKind::Buffer(_)
-                | OperatorKind::Union
-                | OperatorKind::Sink => open.push(to),
+                None => open.push(to),
             }
         }
     }

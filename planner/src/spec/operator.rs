@@ -93,6 +93,23 @@ impl From<Operator> for OperatorText {
 }
 
 impl OperatorKind {
+    /// The window over event time that it is, if it is one: it judges rows, keeps state, and its
+    /// inputs are partitioned by its keys (JOB-5). A window of single batches does none of these.
+    pub fn timed_window(&self) -> Option<&Window> {
+        match self {
+            OperatorKind::Window(window) => match &window.window {
+                WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => Some(window),
+                WindowShape::Batch(_) => None,
+            },
+            OperatorKind::Source
+            | OperatorKind::Map(_)
+            | OperatorKind::Join(_)
+            | OperatorKind::Buffer(_)
+            | OperatorKind::Union
+            | OperatorKind::Sink => None,
+        }
+    }
+
     /// The `kind` word.
     pub fn name(&self) -> &'static str {
         match self {
