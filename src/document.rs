@@ -10,9 +10,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use weir_frontend::sql::{Engine, Rehearsed};
 use weir_frontend::yaml::{in_order, masked, report};
-use weir_planner::check::check;
 use weir_planner::check::columns::pending;
-use weir_planner::compile::compile;
+use weir_planner::compile::plan_if_known;
 use weir_planner::error::{Fault, Place};
 use weir_planner::explain;
 use weir_planner::plan::JobPlan;
@@ -76,14 +75,13 @@ pub fn load(file: &Path) -> anyhow::Result<Load> {
         for notice in weir_planner::check::notices(spec) {
             eprintln!("{name}: notice: job {}: {notice}", spec.id);
         }
-        match planned(spec) {
+        match plan_if_known(spec, Horizon::Local) {
             Ok(plan) => {
                 let found = plan.iter().flat_map(|plan| weir_agent::rehearsal::check(spec, plan));
                 unbuildable.extend(found.map(|fault| document.locate(at, fault)));
                 jobs.push(Loaded { spec: spec.clone(), plan, places: document.places(at) });
             }
-            // What could not be bound has been told already, with the reason.
-            Err(found) => faults.extend(found.into_iter().filter(|fault| fault.code != "unbound").map(|fault| document.locate(at, fault))),
+            Err(found) => faults.extend(document.found(at, found.0)),
         }
     }
     print_faults(&name, &faults);
@@ -93,14 +91,6 @@ pub fn load(file: &Path) -> anyhow::Result<Load> {
         (true, false) => Load::Unbuildable,
         (true, true) => Load::Jobs(jobs),
     })
-}
-
-fn planned(spec: &JobSpec) -> Result<Option<JobPlan>, Vec<Fault>> {
-    if pending(spec).is_empty() {
-        return compile(spec, Horizon::Local).map(Some).map_err(|faults| faults.0);
-    }
-    let faults = check(spec, Horizon::Local);
-    if faults.is_empty() { Ok(None) } else { Err(faults) }
 }
 
 /// Prints each fault on standard error, with its place first, in the order of the text.

@@ -18,9 +18,8 @@ use crate::sql::bind_spec;
 use crate::streams::{Compiled, Paths, compiled};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_planner::check::check;
-use weir_planner::check::columns::pending;
 use weir_planner::check::graph::Graph;
-use weir_planner::compile::compile;
+use weir_planner::compile::plan_if_known;
 use weir_planner::error::{Fault, Place};
 use weir_planner::plan::JobPlan;
 use weir_planner::spec::{Horizon, JobSpec};
@@ -85,19 +84,18 @@ impl Document {
         let mut faults = self.bind();
         let mut plans = Vec::with_capacity(self.jobs.len());
         for (at, spec) in self.jobs.iter().enumerate() {
-            let planned = if pending(spec).is_empty() {
-                compile(spec, door).map(Some).map_err(|faults| faults.0)
-            } else {
-                let found = check(spec, door);
-                if found.is_empty() { Ok(None) } else { Err(found) }
-            };
-            match planned {
+            match plan_if_known(spec, door) {
                 Ok(plan) => plans.push(plan),
-                // What could not be bound has been told already, with the reason.
-                Err(found) => faults.extend(found.into_iter().filter(|fault| fault.code != "unbound").map(|fault| self.locate(at, fault))),
+                Err(found) => faults.extend(self.found(at, found.0)),
             }
         }
         if faults.is_empty() { Ok(plans) } else { Err(in_order(faults)) }
+    }
+
+    /// Faults that the checks find in the job at `job`, each with its place in the text. What could not be
+    /// bound is left out: binding tells it, with the reason.
+    pub fn found(&self, job: usize, faults: Vec<Fault>) -> impl Iterator<Item = Fault> {
+        faults.into_iter().filter(|fault| fault.code != "unbound").map(move |fault| self.locate(job, fault))
     }
 
     /// A fault of the job at `job`, as binding and the checks find it, with its place in the text
@@ -239,8 +237,7 @@ pub(crate) fn document(root: &Node, text: Option<&str>) -> Result<Document, Vec<
     // The sound jobs may have faults that only binding and the checks find: all come together.
     faults.extend(document.bind());
     for (at, spec) in document.jobs.iter().enumerate() {
-        let found = check(spec, Horizon::Local).into_iter().filter(|fault| fault.code != "unbound");
-        faults.extend(found.map(|fault| document.locate(at, fault)));
+        faults.extend(document.found(at, check(spec, Horizon::Local)));
     }
     Err(in_order(faults))
 }

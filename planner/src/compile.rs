@@ -69,6 +69,18 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
     Ok(plan)
 }
 
+/// The plan that a spec has today: none while a source does not know its columns, though all else is
+/// sound (JOB-6).
+///
+/// Errors: every fault that `check` finds.
+pub fn plan_if_known(spec: &JobSpec, door: Horizon) -> Result<Option<JobPlan>, Faults> {
+    if pending(spec).is_empty() {
+        return compile(spec, door).map(Some);
+    }
+    let faults = check(spec, door);
+    if faults.is_empty() { Ok(None) } else { Err(Faults(faults)) }
+}
+
 /// Something that `check` let through and `compile` cannot plan: a fault of Weir.
 fn missed(spec: &JobSpec, what: &str) -> Faults {
     Fault::new("unplannable", "", format!("job '{}' passed its checks, but {what} cannot be planned", spec.id)).into()

@@ -16,9 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use weir_planner::check::check;
 use weir_planner::check::columns::pending;
-use weir_planner::compile::compile;
+use weir_planner::compile::{compile, plan_if_known};
 use weir_planner::error::{Class, Fault, Faults, Place};
 use weir_planner::id::{AgentId, JobId, OperatorId};
 use weir_planner::plan::JobPlan;
@@ -47,11 +46,7 @@ impl Hub {
     /// Checks and compiles as `create_job` would, and stores nothing (JOB-8). A sound spec with a
     /// source whose columns are not known yet has no plan.
     pub fn validate(&self, spec: &JobSpec) -> Result<Option<JobPlan>> {
-        if pending(spec).is_empty() {
-            return Ok(Some(compile(spec, Horizon::Local)?));
-        }
-        let faults = check(spec, Horizon::Local);
-        if faults.is_empty() { Ok(None) } else { Err(Faults(faults).into()) }
+        Ok(plan_if_known(spec, Horizon::Local)?)
     }
 
     /// Has jobs whose sources declare no columns sampled from here on. Without it they wait.
