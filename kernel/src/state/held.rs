@@ -19,12 +19,12 @@
 use crate::envelope::{Data, batch, broken};
 use crate::error::Error;
 use crate::io::StateImage;
-use crate::state::layout::{KEY_GROUP, WINDOW_START, scalar};
-use crate::state::merge::merge_images;
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
-use arrow::compute::{filter_record_batch, take_record_batch};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema as ArrowSchema, UInt32Type};
-use std::collections::{BTreeMap, VecDeque};
+use crate::state::layout::{KEY_GROUP, WINDOW_START, owned_rows, scalar};
+use crate::state::merge::merge_by_task;
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema as ArrowSchema};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_planner::error::Class;
@@ -161,27 +161,11 @@ impl Held {
     /// Errors: class `Corrupt` when the images are of other columns; class `User` when they hold
     /// rows of another task, which have no order among this one's.
     pub fn restore(&mut self, images: &[Arc<StateImage>]) -> Result<Option<(i64, i64)>, Error> {
-        let mut by_subtask: BTreeMap<u32, Vec<Arc<StateImage>>> = BTreeMap::new();
-        for image in images {
-            by_subtask.entry(image.subtask).or_default().push(image.clone());
-        }
         let mut came = None;
-        for (subtask, images) in by_subtask {
-            let merged = merge_images(&images)?;
-            let fits = merged.rows.num_columns() == self.image.fields().len()
-                && merged
-                    .rows
-                    .schema()
-                    .fields()
-                    .iter()
-                    .zip(self.image.fields())
-                    .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
-            if !fits {
-                return Err(self.corrupt("has other columns than the rows that it holds"));
-            }
-            let owned = |group: Option<u32>| group.map(|group| self.owned.contains(&group));
-            let mask: BooleanArray = merged.rows.column(0).as_primitive::<UInt32Type>().iter().map(owned).collect();
-            let rows = filter_record_batch(&merged.rows, &mask).map_err(broken)?;
+        for merged in merge_by_task(images)? {
+            let subtask = merged.subtask;
+            let rows = owned_rows(&merged.rows, &self.image, &self.owned)?;
+            let rows = rows.ok_or_else(|| self.corrupt("has other columns than the rows that it holds"))?;
             if subtask == self.subtask {
                 self.next = merged.retired_ms.max(0);
                 self.first = self.next;

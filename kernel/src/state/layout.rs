@@ -20,7 +20,7 @@ use crate::io::StateImage;
 use crate::route::key::Encoded;
 use crate::state::bits::Bits;
 use crate::state::index::Index;
-use crate::state::merge::merge_images;
+use crate::state::merge::merge_by_task;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema as ArrowSchema, UInt32Type};
@@ -236,13 +236,8 @@ impl Table {
     ///
     /// Errors: class `Corrupt` when the images are not of this operator's shape.
     pub fn restore(&mut self, images: &[Arc<StateImage>]) -> Result<(), Error> {
-        let mut by_subtask: BTreeMap<u32, Vec<Arc<StateImage>>> = BTreeMap::new();
-        for image in images {
-            by_subtask.entry(image.subtask).or_default().push(image.clone());
-        }
         let mut fired = None;
-        for images in by_subtask.values() {
-            let merged = merge_images(images)?;
+        for merged in merge_by_task(images)? {
             // What one task has fired another may still have had open: the least of them holds,
             // since fired entries are gone from each.
             let mark = scalar(&merged, "fired_ms")?;
@@ -263,15 +258,8 @@ impl Table {
 
     fn put(&mut self, rows: &RecordBatch) -> Result<(), Error> {
         let schema = image_schema(&self.shape)?;
-        let fits = rows.num_columns() == schema.fields().len()
-            && rows.schema().fields().iter().zip(schema.fields()).all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
-        if !fits {
-            return Err(self.corrupt("has other columns than the operator's state"));
-        }
-        let owned = &self.shape.owned;
-        let mask: BooleanArray =
-            rows.column(0).as_primitive::<UInt32Type>().iter().map(|group| group.map(|group| owned.contains(&group))).collect();
-        let rows = filter_record_batch(rows, &mask).map_err(broken)?;
+        let rows = owned_rows(rows, &schema, &self.shape.owned)?;
+        let rows = rows.ok_or_else(|| self.corrupt("has other columns than the operator's state"))?;
         let mut windows: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
         for (row, start) in rows.column(1).as_primitive::<Int64Type>().values().iter().enumerate() {
             windows.entry(*start).or_default().push(row as u32);
@@ -323,6 +311,18 @@ fn image_schema(shape: &Shape) -> Result<Arc<ArrowSchema>, Error> {
         fields.extend(parts.into_iter().map(|(part, ty)| Field::new(format!("__a{i}_{part}"), ty, true)));
     }
     Ok(Arc::new(ArrowSchema::new(fields)))
+}
+
+/// The rows of an image that lie in these key groups; `None` when its columns are not those of `schema`.
+pub(crate) fn owned_rows(rows: &RecordBatch, schema: &ArrowSchema, owned: &Range<u32>) -> Result<Option<RecordBatch>, Error> {
+    let fits = rows.num_columns() == schema.fields().len()
+        && rows.schema().fields().iter().zip(schema.fields()).all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
+    if !fits {
+        return Ok(None);
+    }
+    let groups = rows.column(0).as_primitive::<UInt32Type>();
+    let mask: BooleanArray = groups.iter().map(|group| group.map(|group| owned.contains(&group))).collect();
+    filter_record_batch(rows, &mask).map(Some).map_err(broken)
 }
 
 /// A scalar of an image.

@@ -9,6 +9,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave;
 use arrow::datatypes::{DataType, Int64Type};
 use hashbrown::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_planner::error::Class;
 
@@ -61,6 +62,17 @@ pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
         retired_ms,
         scalars: newest.scalars.clone(),
     })
+}
+
+/// The images of several tasks of an operator, oldest first, as one image for each task.
+///
+/// Errors: as [`merge_images`].
+pub(crate) fn merge_by_task(images: &[Arc<StateImage>]) -> Result<Vec<StateImage>, Error> {
+    let mut by_subtask: BTreeMap<u32, Vec<Arc<StateImage>>> = BTreeMap::new();
+    for image in images {
+        by_subtask.entry(image.subtask).or_default().push(image.clone());
+    }
+    by_subtask.values().map(|images| merge_images(images)).collect()
 }
 
 /// The window starts, and the columns that make an entry what it is: window start and keys.
