@@ -86,7 +86,7 @@ pub fn open_sink(work: &SinkWork, input: &Schema, handle: Option<&SinkHandle>, o
     check_sink(work, input)?;
     Ok(match &work.options {
         SinkOptions::Stdout(_) => Box::new(stdout::StdoutSink::new(input)?),
-        SinkOptions::Drop(_) => Box::new(drop::DropSink::default()),
+        SinkOptions::Drop(_) => Box::new(drop::DropSink),
         SinkOptions::File(options) => Box::new(file::sink::FileSink::open(options, input, handle, &opening)?),
         SinkOptions::Kafka(options) => Box::new(kafka::sink::KafkaSink::open(options, input, &opening)?),
         SinkOptions::Result(_) => Box::new(result::ResultSink::open(input, &opening)?),

@@ -2,15 +2,13 @@
 //!
 //! Nothing outside is touched, no thread is started, and everything is freed when it returns.
 
-use crate::connector;
-use arrow::array::RecordBatch;
+use crate::connector::{self, drop::DropSink};
 use std::sync::Arc;
 use weir_kernel::error::Error;
 use weir_kernel::graph::{Parts, build};
-use weir_kernel::io::{Budget, Clock, Flush, Polled, Pushed, Sink, SinkHandle, Source, Split, Wake};
+use weir_kernel::io::{Budget, Clock, Polled, Sink, Source, Split, Wake};
 use weir_planner::connector::SplitPosition;
 use weir_planner::error::Fault;
-use weir_planner::id::EpochId;
 use weir_planner::plan::{JobPlan, Work};
 use weir_planner::spec::JobSpec;
 
@@ -32,7 +30,7 @@ fn parts(plan: &JobPlan) -> Parts {
             let key = (operator.id.clone(), subtask);
             match &operator.work {
                 Work::Source(_) => drop(sources.insert(key, Box::new(StandIn) as Box<dyn Source>)),
-                Work::Sink(_) => drop(sinks.insert(key, Box::new(StandIn) as Box<dyn Sink>)),
+                Work::Sink(_) => drop(sinks.insert(key, Box::new(DropSink) as Box<dyn Sink>)),
                 Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => {}
             }
         }
@@ -50,7 +48,7 @@ fn parts(plan: &JobPlan) -> Parts {
     }
 }
 
-/// In the place of a connector, a clock and a shard: an empty source that has ended, a sink that takes everything.
+/// In the place of a connector, a clock and a shard: an empty source that has ended.
 struct StandIn;
 
 impl Source for StandIn {
@@ -75,24 +73,6 @@ impl Source for StandIn {
     fn at_end(&self, _split: usize) -> bool {
         true
     }
-
-    fn close(&mut self) {}
-}
-
-impl Sink for StandIn {
-    fn push(&mut self, _rows: &RecordBatch) -> Result<Pushed, Error> {
-        Ok(Pushed::Taken)
-    }
-
-    fn begin_flush(&mut self, _epoch: EpochId) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn poll_flush(&mut self) -> Result<Flush, Error> {
-        Ok(Flush::Done(SinkHandle::None))
-    }
-
-    fn decided(&mut self, _epoch: EpochId) {}
 
     fn close(&mut self) {}
 }
