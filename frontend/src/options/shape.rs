@@ -76,15 +76,18 @@ pub struct Field {
     pub required: bool,
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
+/// A field that may be left out.
+pub(crate) const fn field(name: &'static str, kind: Kind) -> Field {
     Field { name, aliases: &[], kind, required: false }
 }
 
-const fn needed(name: &'static str, kind: Kind) -> Field {
+/// A field that must be given.
+pub(crate) const fn needed(name: &'static str, kind: Kind) -> Field {
     Field { name, aliases: &[], kind, required: true }
 }
 
-const fn object(what: &'static str, fields: &'static [Field]) -> Object {
+/// An object whose fields all have names in the text.
+pub(crate) const fn object(what: &'static str, fields: &'static [Field]) -> Object {
     Object { what, fields, short: None }
 }
 

@@ -124,7 +124,7 @@ pub(super) async fn plan(
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
     headers: HeaderMap,
 ) -> Answer {
-    let Query(asked) = asked.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))?;
+    let asked = query_of(asked)?;
     let info = job(&engine, &id)?;
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let by_accept = if accept.contains("text/vnd.graphviz") {

@@ -3,7 +3,7 @@
 //! source or sink (JOB-8).
 
 use super::bind::constant;
-pub(crate) use super::fault::of_fault;
+use super::fault::of_fault;
 use super::lower::bare;
 use super::place::Places;
 use super::statement::{ColumnDef, CreateSink, CreateSource, WithOption};

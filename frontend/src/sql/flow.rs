@@ -9,11 +9,12 @@ mod group;
 mod text;
 
 use super::place::Places;
+use super::refuse::{limit_span, order_span};
 use super::{bind, sugar};
 use crate::error::{Error, sqlstate};
 use sqlparser::ast::{
-    Cte, Distinct, Expr, GroupByExpr, JoinOperator, LimitClause, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    SetExpr, Spanned, TableAlias, TableFactor, WildcardAdditionalOptions,
+    Cte, Distinct, Expr, GroupByExpr, JoinOperator, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Spanned,
+    TableAlias, TableFactor, WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,20 +123,12 @@ impl Flow<'_> {
     /// What may follow a query's body, and none of it runs here.
     fn tail(&self, query: &Query) -> Result<(), Error> {
         if let Some(order_by) = &query.order_by {
-            let span = match &order_by.kind {
-                OrderByKind::Expressions(exprs) => exprs.first().map_or_else(|| order_by.span(), |expr| expr.expr.span()),
-                OrderByKind::All(_) => query.body.span(),
-            };
+            let span = order_span(query, order_by);
             let hint = "leave it out: rows keep the order of the input, and min and max find the ends of a batch";
             return Err(self.refused(span, "ORDER BY is not available in a stream", hint));
         }
         if let Some(limit) = &query.limit_clause {
-            let span = match limit {
-                LimitClause::LimitOffset { limit: Some(limit), .. } => limit.span(),
-                LimitClause::LimitOffset { limit: None, offset: Some(offset), .. } => offset.value.span(),
-                LimitClause::LimitOffset { limit: None, offset: None, .. } => query.body.span(),
-                LimitClause::OffsetCommaLimit { offset, .. } => offset.span(),
-            };
+            let span = limit_span(query, limit);
             let hint = "leave it out: a batch has no order to take the first rows of; WHERE or an aggregate makes it smaller";
             return Err(self.refused(span, "LIMIT is not available in a stream", hint));
         }

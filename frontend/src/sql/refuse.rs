@@ -9,8 +9,8 @@ use crate::error::{Error, sqlstate};
 use datafusion::logical_expr::Volatility;
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
-    OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan, Visit,
-    Visitor,
+    OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan,
+    Visit, Visitor,
 };
 use sqlparser::tokenizer::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +25,24 @@ pub(crate) struct Landmarks {
     pub grouping: Option<usize>,
     /// First call of each function, by folded name.
     pub functions: BTreeMap<String, usize>,
+}
+
+/// Where an ORDER BY says what it sorts by; it may have no place of its own.
+pub(super) fn order_span(query: &Query, order_by: &OrderBy) -> Span {
+    match &order_by.kind {
+        OrderByKind::Expressions(exprs) => exprs.first().map_or_else(|| order_by.span(), |expr| expr.expr.span()),
+        OrderByKind::All(_) => query.body.span(),
+    }
+}
+
+/// Where a LIMIT or OFFSET says how many.
+pub(super) fn limit_span(query: &Query, limit: &LimitClause) -> Span {
+    match limit {
+        LimitClause::LimitOffset { limit: Some(limit), .. } => limit.span(),
+        LimitClause::LimitOffset { limit: None, offset: Some(offset), .. } => offset.value.span(),
+        LimitClause::LimitOffset { limit: None, offset: None, .. } => query.body.span(),
+        LimitClause::OffsetCommaLimit { offset, .. } => offset.span(),
+    }
 }
 
 /// Checks a query after its sugar has been rewritten.
@@ -334,20 +352,12 @@ impl Visitor for Check<'_> {
             return self.not_streaming(with.span(), "WITH RECURSIVE cannot run as a stream", "WITH without RECURSIVE works");
         }
         if let Some(order_by) = &query.order_by {
-            let span = match &order_by.kind {
-                OrderByKind::Expressions(exprs) => exprs.first().map_or_else(|| order_by.span(), |expr| expr.expr.span()),
-                OrderByKind::All(_) => query.body.span(),
-            };
+            let span = order_span(query, order_by);
             let hint = "leave ORDER BY out of the job and sort when you read: SELECT * FROM job ORDER BY …";
             return self.not_streaming(span, "ORDER BY cannot run as a stream: an endless input has no last row to sort before", hint);
         }
         if let Some(limit) = &query.limit_clause {
-            let span = match limit {
-                LimitClause::LimitOffset { limit: Some(limit), .. } => limit.span(),
-                LimitClause::LimitOffset { limit: None, offset: Some(offset), .. } => offset.value.span(),
-                LimitClause::LimitOffset { limit: None, offset: None, .. } => query.body.span(),
-                LimitClause::OffsetCommaLimit { offset, .. } => offset.span(),
-            };
+            let span = limit_span(query, limit);
             let hint = "leave LIMIT out of the job and limit when you read: SELECT * FROM job LIMIT …";
             return self.not_streaming(span, "LIMIT cannot run in a job: a job never ends by itself while its input goes on", hint);
         }

@@ -1,6 +1,7 @@
 //! Statements as verbs of the hub: creating, changing, dropping and waiting for objects.
 
 use super::ddl::{self, Drafted};
+use super::fault::of_fault;
 use super::limit::on_deep_stack;
 use super::lower::{self, Lowered};
 use super::place::Places;
@@ -274,7 +275,7 @@ pub(crate) fn of_hub(error: HubError, position: Option<usize>) -> Error {
     let message = error.to_string();
     let found = match error {
         HubError::Invalid(faults) => match faults.0.first() {
-            Some(fault) => ddl::of_fault(fault, 1),
+            Some(fault) => of_fault(fault, 1),
             None => Error::new(sqlstate::INVALID_PARAMETER_VALUE, message),
         },
         HubError::NotFound { kind, .. } => {

@@ -1,19 +1,7 @@
 //! The closed lists of what a stream may say (STR-4, JOB-7).
 
 use crate::options::fit::Table;
-use crate::options::shape::{BUFFERS, COLUMN, DURABILITY, Field, Kind, Object};
-
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, aliases: &[], kind, required: false }
-}
-
-const fn needed(name: &'static str, kind: Kind) -> Field {
-    Field { name, aliases: &[], kind, required: true }
-}
-
-const fn object(what: &'static str, fields: &'static [Field]) -> Object {
-    Object { what, fields, short: None }
-}
+use crate::options::shape::{BUFFERS, COLUMN, DURABILITY, Kind, Object, field, needed, object};
 
 /// A stream. What a component takes is decided by its `type`.
 pub(super) const STREAM: Object = object(
