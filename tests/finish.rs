@@ -5,6 +5,7 @@
 mod support;
 
 use std::path::Path;
+use support::output;
 use support::process::{Weir, temporary, weir, write};
 use support::sql::Sql;
 
@@ -50,11 +51,7 @@ sinks:
 
 /// Lines of all files of a file sink, sorted.
 fn lines(dir: &Path) -> Vec<String> {
-    let mut lines = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        lines.extend(text.lines().map(ToOwned::to_owned));
-    }
+    let mut lines = output::lines(dir);
     lines.sort();
     lines
 }

@@ -6,6 +6,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::path::Path;
+use support::output;
 use support::process::{Weir, temporary, weir, write};
 use support::rest::Rest;
 
@@ -77,11 +78,7 @@ not json
 
 /// Rows of all files of a file sink, in the order of their texts.
 fn rows(dir: &Path) -> Vec<Value> {
-    let mut lines = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        lines.extend(text.lines().map(ToOwned::to_owned));
-    }
+    let mut lines = output::lines(dir);
     lines.sort();
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

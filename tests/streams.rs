@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::broker::{Broker, free_port};
+use support::output;
 use support::process::{Ended, Weir, finish, temporary, weir_command, write};
 use support::rest::Rest;
 use support::{PATIENCE, until};
@@ -20,16 +21,17 @@ fn run(dir: &Path, document: &str) -> Ended {
     finish(command, PATIENCE)
 }
 
+fn row(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
+
 fn rows(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    text.lines().map(row).collect()
 }
 
 /// What a file output wrote, task after task.
 fn written(dir: &Path) -> Vec<Value> {
-    let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.iter().flat_map(|file| rows(&std::fs::read_to_string(file).unwrap())).collect()
+    output::lines(dir).iter().map(|line| row(line)).collect()
 }
 
 const BUFFERS: [(&str, &str); 4] = [

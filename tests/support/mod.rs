@@ -5,6 +5,7 @@
 
 pub mod bids;
 pub mod broker;
+pub mod output;
 pub mod process;
 pub mod rest;
 pub mod sql;

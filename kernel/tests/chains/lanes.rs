@@ -1,12 +1,11 @@
 //! Ordered edges (STR-5): batches are dealt in turn to lanes and collected in the same turn.
 
 use crate::plans::{Shape, aside, binary, col, map, number, plan, sink, sink_named, source};
-use crate::windows::world;
-use crate::world::{Cut, FakeClock, Feed, Out, Pace, Rng, World};
+use crate::windows::{run_over_restarts, world};
+use crate::world::{Feed, Out, Pace, Rng, World};
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use weir_oracle::Row;
 use weir_planner::expr::{BinaryOp, Expr};
 use weir_planner::plan::{JobPlan, PlanOperator, Port, Routing};
@@ -138,21 +137,7 @@ fn lanes_restart_from_any_cut() {
         plan.edges.push(aside(1, 3, Routing::RoundRobin, Port::Error(crate::plans::id("f0"))));
         let pace = Pace { batch_max: 1 + rng.below(40), sink_slow: 1 + rng.below(2) };
         let feed = Feed::of(&rows, true);
-        let mut world = world(&plan, &feed, rng.next(), pace).unwrap();
-        let mut cut = Cut::default();
-        for _ in 0..5 {
-            world.steps(rng.below(400)).unwrap();
-            if !rng.one_in(3) {
-                cut = world.epoch().unwrap();
-            }
-            world.barrier();
-            world.steps(rng.below(60)).unwrap();
-            let outs = world.outs.clone();
-            drop(world);
-            world = World::new(&plan, &feed, rng.next(), pace, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
-        }
-        world.settle().unwrap();
-        assert!(world.ended());
+        let world = run_over_restarts(&plan, &feed, &mut rng, pace, 5, 400);
         assert_eq!(came(&world.outs), expected(&rows, |value| kept(value) && value % 13 != 0), "{lanes} lanes");
         let mut raws: Vec<String> = world.outs[&100]
             .0

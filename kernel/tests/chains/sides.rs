@@ -1,7 +1,7 @@
 //! Side outputs: late rows, rows without a time, bad records and rows that cannot be computed, by id.
 
 use crate::plans::{Shape, aside, binary, col, input, map, number, plan, sink, sink_named, source};
-use crate::windows::world;
+use crate::windows::{run_over_restarts, world};
 use crate::world::{Cut, FakeClock, Feed, Out, Pace, Rng, World};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int64Type, TimestampMillisecondType};
@@ -418,21 +418,7 @@ fn windows_route_what_they_find_late() {
         plan.edges.push(aside(1, 2, Routing::RoundRobin, Port::Late(crate::plans::id("win"))));
         let feed = Feed::of(&rows, true);
         let pace = Pace { batch_max: 1 + rng.below(60), sink_slow: 1 + rng.below(2) };
-        let mut world = world(&plan, &feed, rng.next(), pace).unwrap();
-        let mut cut = Cut::default();
-        for _ in 0..4 {
-            world.steps(rng.below(200)).unwrap();
-            if !rng.one_in(3) {
-                cut = world.epoch().unwrap();
-            }
-            world.barrier();
-            world.steps(rng.below(60)).unwrap();
-            let outs = world.outs.clone();
-            drop(world);
-            world = World::new(&plan, &feed, rng.next(), pace, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
-        }
-        world.settle().unwrap();
-        assert!(world.ended());
+        let world = run_over_restarts(&plan, &feed, &mut rng, pace, 4, 200);
         let windows: BTreeMap<u32, Out> = world.outs.iter().filter(|(sink, _)| **sink < 100).map(|(i, out)| (*i, out.clone())).collect();
         let tumbled = weir_oracle::tumble_late(&rows, shape.size_ms, 0, BOUND_MS, LATENESS_MS);
         assert_eq!(crate::world::collect(&windows), tumbled.windows, "seed {seed}");

@@ -57,6 +57,27 @@ pub fn world(plan: &JobPlan, feed: &Feed, seed: u64, pace: Pace) -> Result<World
     World::new(plan, feed, seed, pace, &Cut::default(), &BTreeMap::new(), Arc::new(FakeClock::default()))
 }
 
+/// Runs a bounded feed to its end over so many restarts, each from the last cut with a barrier under way;
+/// between them are fewer than `steps` steps and perhaps an epoch.
+pub fn run_over_restarts(plan: &JobPlan, feed: &Feed, rng: &mut Rng, pace: Pace, restarts: u32, steps: u64) -> World {
+    let mut world = world(plan, feed, rng.next(), pace).unwrap();
+    let mut cut = Cut::default();
+    for _ in 0..restarts {
+        world.steps(rng.below(steps)).unwrap();
+        if !rng.one_in(3) {
+            cut = world.epoch().unwrap();
+        }
+        world.barrier();
+        world.steps(rng.below(60)).unwrap();
+        let outs = world.outs.clone();
+        drop(world);
+        world = World::new(plan, feed, rng.next(), pace, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
+    }
+    world.settle().unwrap();
+    assert!(world.ended());
+    world
+}
+
 /// Runs a bounded feed to its end.
 pub fn run(plan: &JobPlan, rows: &[Row], seed: u64, pace: Pace) -> Result<World, Error> {
     let mut world = world(plan, &Feed::of(rows, true), seed, pace)?;
