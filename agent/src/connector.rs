@@ -158,7 +158,7 @@ pub fn check(spec: &JobSpec, plan: &JobPlan) -> Vec<weir_planner::error::Fault> 
         let outcome = match &operator.work {
             Work::Source(work) => check_source(work, &operator.output),
             Work::Sink(work) => check_sink(work, &operator.output),
-            Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => Ok(()),
+            Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Top(_) | Work::Buffer(_) | Work::Union => Ok(()),
         };
         if let Err(error) = outcome {
             let message = format!("operator '{}': {}", operator.id, error.to_failure().message);

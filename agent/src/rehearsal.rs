@@ -31,7 +31,7 @@ fn parts(plan: &JobPlan) -> Parts {
             match &operator.work {
                 Work::Source(_) => drop(sources.insert(key, Box::new(StandIn) as Box<dyn Source>)),
                 Work::Sink(_) => drop(sinks.insert(key, Box::new(DropSink) as Box<dyn Sink>)),
-                Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => {}
+                Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Top(_) | Work::Buffer(_) | Work::Union => {}
             }
         }
     }

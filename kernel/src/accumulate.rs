@@ -64,7 +64,7 @@ pub trait Accumulator: Send {
 ///
 /// Errors: a type that the function does not take.
 pub fn accumulator(aggregate: &Aggregate) -> Result<Box<dyn Accumulator>, Error> {
-    let input = aggregate.argument.as_ref().map(|argument| argument.ty);
+    let input = aggregate.arguments.first().map(|argument| argument.ty);
     let refused = |ty: ColumnType| {
         let name = match aggregate.function {
             AggregateFunction::Count => "count",

@@ -186,6 +186,10 @@ fn build_chain(
                 let batch = Batch::new(&operator.id, work, &input, &operator.output)?;
                 stages.push(Stage { task, operator: Box::new(batch) });
             }
+            Work::Top(_) => {
+                let message = format!("operator '{}': the first rows of windows are not available yet", operator.id);
+                return Err(Error::new(Class::User, message));
+            }
             Work::Buffer(work) => {
                 let restored = parts.restored.remove(&key).unwrap_or_default();
                 let buffer = Buffer::new(&operator.id, work, &input, seat(), &restored)?;

@@ -179,7 +179,7 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
             sink::columns(spec, &operator.id, &input, faults);
         }
         let source = sources.get(&operator.id).copied();
-        let output = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());
+        let output = of_operator(&operator.kind, source, &input, graph.updates(spec, at)).filter(|schema| !schema.0.is_empty());
         known.put(at, input, output);
     }
 }

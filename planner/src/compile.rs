@@ -99,7 +99,8 @@ fn schemas(spec: &JobSpec, graph: &Graph) -> Result<Vec<Schema>, Faults> {
         let operator = &spec.operators[at];
         let input = known.input(graph, at).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         let source = source_of(spec, at);
-        let mut output = of_operator(&operator.kind, source, &input).ok_or_else(|| missed(spec, operator.id.as_str()))?;
+        let mut output =
+            of_operator(&operator.kind, source, &input, graph.updates(spec, at)).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         if let (OperatorKind::Source, Some(source)) = (&operator.kind, source) {
             narrow(&mut output, source, used[at].as_ref());
         }
@@ -139,6 +140,8 @@ fn used(spec: &JobSpec, graph: &Graph) -> Vec<Option<BTreeSet<String>>> {
             OperatorKind::Sink | OperatorKind::Join(_) => None,
             OperatorKind::Map(map) if !map.project.is_empty() => Some(own),
             OperatorKind::Window(_) => Some(own),
+            // A top orders what is equal by all of its columns.
+            OperatorKind::Top(_) => None,
             OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Map(_) => {
                 used[at].clone().map(|mut passed| {
                     passed.extend(own);

@@ -213,13 +213,31 @@ pub enum AggregateFunction {
     Max,
 }
 
+/// The order of one expression.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// What is compared.
+    pub by: Typed,
+    /// Greatest first.
+    pub descending: bool,
+    /// NULL before all others.
+    pub nulls_first: bool,
+}
+
 /// One aggregate of a window, bound to its input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aggregate {
     /// Which.
     pub function: AggregateFunction,
-    /// What is aggregated; `None` for `count(*)`.
-    pub argument: Option<Typed>,
+    /// What is aggregated; empty for `count(*)`. All but the first of them are constants unless the
+    /// function pairs values up.
+    pub arguments: Vec<Typed>,
+    /// `DISTINCT`: equal arguments of a group count once.
+    #[serde(default)]
+    pub distinct: bool,
+    /// `ORDER BY` within the call, most significant first; then event time.
+    #[serde(default)]
+    pub order_by: Vec<Order>,
     /// `FILTER (WHERE …)`.
     pub filter: Option<Expr>,
     /// Result type.

@@ -3,6 +3,7 @@
 
 pub mod id;
 pub mod time;
+pub mod window;
 pub mod value;
 pub mod nearest;
 pub mod schema;

@@ -9,6 +9,7 @@ use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use crate::schema::{Column, Schema, error_rows, late_rows};
 use crate::spec::{Batch, Buffer, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use crate::time::TimeUnit;
+use crate::window::Windows;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -72,13 +73,15 @@ pub enum Work {
     Source(SourceWork),
     /// Filters, then projects.
     Map(MapWork),
-    /// Tumbling aggregate.
+    /// Windowed aggregate.
     Window(WindowWork),
     /// First stage of the window aggregate behind the next shuffle (PLAN-6, WIN-7). Its id is the
     /// window's with `-partial` after it, made unique; it has no state, and gives the rows of [`partial`].
     Partial(WindowWork),
     /// Aggregate over each batch.
     Batch(BatchWork),
+    /// First rows of each window by an order.
+    Top(TopWork),
     /// Holds rows back.
     Buffer(Buffer),
     /// Passes all inputs on.
@@ -122,6 +125,12 @@ pub struct TimeWork {
     pub idle_timeout_ms: u64,
     /// `None`: no guard.
     pub max_future_ms: Option<u64>,
+    /// Splits that are further ahead of the slowest active one are held (EV-9).
+    #[serde(default)]
+    pub alignment_ms: Option<u64>,
+    /// After so long without a row the wall clock moves the watermark (EV-8).
+    #[serde(default)]
+    pub idle_advance_ms: Option<u64>,
     /// Judges rows of jobs without windows (EV-4).
     pub allowed_lateness_ms: i64,
     /// What becomes of late rows, and of rows without a time.
@@ -156,13 +165,15 @@ pub struct BatchWork {
     pub on_error: ErrorPolicy,
 }
 
-/// A tumbling window aggregate. Output: keys, `window_start`, `window_end` (TIMESTAMP(3)), aggregates.
+/// A windowed aggregate. Output: keys, `window_start`, `window_end` (TIMESTAMP(3)), aggregates, and
+/// [`UPDATE_COLUMN`] where it marks updates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowWork {
-    /// Length.
-    pub size_ms: i64,
-    /// Shift.
-    pub offset_ms: i64,
+    /// How time is cut.
+    pub windows: Windows,
+    /// Time column that the windows follow, where it is not the rows' event time.
+    #[serde(default)]
+    pub time: Option<TimeColumn>,
     /// Key columns of the input; may be empty.
     pub keys: Vec<String>,
     /// Output name and aggregate.
@@ -184,6 +195,55 @@ pub struct WindowWork {
     /// Second stage: all of its inputs are rows of [`partial`] in place of what `aggregates` name.
     #[serde(default)]
     pub partials: bool,
+    /// How often an open window gives what it has so far (WIN-3); `None`: only when it is complete.
+    #[serde(default)]
+    pub early_ms: Option<u64>,
+    /// Keys without rows in a window get a row for it when their last row is no older (C17).
+    #[serde(default)]
+    pub empty_within_ms: Option<u64>,
+}
+
+/// A time column that a window follows (EV-10). An integer is milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeColumn {
+    /// By name, in the input.
+    pub column: String,
+    /// By how much rows may trail the input's watermark in it: the watermark is taken less this.
+    pub trail_ms: i64,
+}
+
+/// The first rows of each window. Rows of one window have one event time, which is beside them.
+/// Output: the input's columns, then the place where it is named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopWork {
+    /// Key columns of the input; may be empty.
+    pub keys: Vec<String>,
+    /// Most significant first, NULLs placed; ties go by all columns.
+    pub order_by: Vec<(String, SortOrder)>,
+    /// Rows that pass, of each window and key.
+    pub limit: u64,
+    /// Column with the place of a row, BIGINT from 1.
+    pub place: Option<String>,
+}
+
+/// How a column is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SortOrder {
+    /// Greatest first.
+    pub descending: bool,
+    /// NULL before all others.
+    pub nulls_first: bool,
+}
+
+/// Name of the BOOLEAN column that windows have which may give a result more than once: false for
+/// the first complete one, true for every other (WIN-4; the name is given from outside).
+pub const UPDATE_COLUMN: &str = "__arkflow_window_update";
+
+impl WindowWork {
+    /// Whether results may come more than once, so that the output has [`UPDATE_COLUMN`] (WIN-4).
+    pub fn marks_updates(&self) -> bool {
+        self.early_ms.is_some() || self.late == LatePolicy::Update
+    }
 }
 
 /// A sink.
@@ -195,6 +255,9 @@ pub struct SinkWork {
     pub format: Option<Format>,
     /// Promise.
     pub delivery: Delivery,
+    /// Columns by which a later row replaces an earlier one (WIN-4); empty: rows are added.
+    #[serde(default)]
+    pub replaces_by: Vec<String>,
 }
 
 /// Batches go from every subtask of `from` to subtasks of `to`.
@@ -259,7 +322,14 @@ impl Work {
     pub fn in_cuts(&self) -> bool {
         match self {
             Work::Partial(_) => false,
-            Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => true,
+            Work::Source(_)
+            | Work::Map(_)
+            | Work::Window(_)
+            | Work::Batch(_)
+            | Work::Top(_)
+            | Work::Buffer(_)
+            | Work::Union
+            | Work::Sink(_) => true,
         }
     }
 }

@@ -13,7 +13,8 @@ pub use endpoint::{
 };
 pub use operator::{
     BatchShape, Buffer, Cumulate, Edge, EmitEmpty, Expression, Join, JoinType, Map, MemoryBuffer, Names, OnOverflow, Operator,
-    OperatorKind, Projection, Session, SessionBuffer, Sliding, Trigger, Tumbling, TumblingBuffer, Window, WindowAggregate, WindowShape,
+    OperatorKind, Projection, Session, SessionBuffer, Sliding, Top, TopOrder, Trigger, Tumbling, TumblingBuffer, Window, WindowAggregate,
+    WindowShape,
 };
 pub use restart::{AfterFailure, Failures};
 

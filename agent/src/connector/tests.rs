@@ -85,7 +85,12 @@ fn dry_runs_name_what_is_wrong() {
     let csv = refused(&work(memory(), Some(delimiter), &[("a", "TEXT")], ErrorPolicy::Fail), &[], dir.path());
     assert!(csv.message.contains("delimiter"), "{}", csv.message);
     let schema = Schema(vec![Column { name: "a".to_owned(), ty: "INTERVAL".parse().unwrap(), nullable: true }]);
-    let sink = SinkWork { options: SinkOptions::Stdout(Nothing {}), format: None, delivery: weir_planner::spec::Delivery::AtLeastOnce };
+    let sink = SinkWork {
+        options: SinkOptions::Stdout(Nothing {}),
+        format: None,
+        delivery: weir_planner::spec::Delivery::AtLeastOnce,
+        replaces_by: Vec::new(),
+    };
     assert!(check_sink(&sink, &schema).unwrap_err().message.contains("INTERVAL"));
     let sink = SinkWork { format: Some(Format::Raw(Nothing {})), ..sink };
     assert!(check_sink(&sink, &Schema(vec![])).unwrap_err().message.contains("format 'raw' cannot be written yet"));
@@ -131,6 +136,7 @@ fn a_plan_is_checked_whole() {
         options: SinkOptions::Stdout(Nothing {}),
         format: Some(Format::Raw(Nothing {})),
         delivery: weir_planner::spec::Delivery::AtLeastOnce,
+        replaces_by: Vec::new(),
     };
     let chain = weir_planner::plan::Chain {
         id: weir_planner::id::ChainId::new(0),

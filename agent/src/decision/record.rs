@@ -43,7 +43,7 @@ impl JobRecord {
         };
         let members = |region: &Region| region.members.iter().flat_map(|(id, subtask)| of_chain(plan.chain(*id), *subtask)).collect();
         let stateful = |work: &Work| match work {
-            Work::Window(_) | Work::Buffer(_) => true,
+            Work::Window(_) | Work::Top(_) | Work::Buffer(_) => true,
             Work::Source(_) | Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union | Work::Sink(_) => false,
         };
         JobRecord {

@@ -149,7 +149,8 @@ pub(crate) fn result_schema(job: &JobInfo) -> Option<&Schema> {
     let operators = job.plan.iter().flat_map(|plan| &plan.chains).flat_map(|chain| &chain.operators);
     let of_result = |work: &Work| match work {
         Work::Sink(sink) => of_result(&sink.options),
-        Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union => false,
+        Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) => false,
+        Work::Top(_) | Work::Buffer(_) | Work::Union => false,
     };
     operators.into_iter().find(|operator| of_result(&operator.work)).map(|operator| &operator.output)
 }

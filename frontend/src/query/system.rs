@@ -147,6 +147,7 @@ fn work_kind(work: &Work) -> &'static str {
         Work::Map(_) => "map",
         Work::Window(_) | Work::Batch(_) => "window",
         Work::Partial(_) => "partial",
+        Work::Top(_) => "top",
         Work::Buffer(_) => "buffer",
         Work::Union => "union",
         Work::Sink(_) => "sink",

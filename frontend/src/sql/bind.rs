@@ -48,6 +48,7 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
     };
     let sources: BTreeMap<_, Source> = spec.sources.iter().map(|source| (source.operator_id.clone(), source.clone())).collect();
     let unchecked = unchecked(spec);
+    let updates: Vec<bool> = (0..spec.operators.len()).map(|at| graph.updates(spec, at)).collect();
     let mut faults = Vec::new();
     let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
@@ -65,12 +66,13 @@ fn bind_all(spec: &mut JobSpec) -> Result<(), Vec<Fault>> {
         let path = format!("operators[{at}].config");
         let before = faults.len();
         match &mut operator.kind {
-            OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
+            OperatorKind::Source | OperatorKind::Top(_) | OperatorKind::Buffer(_) | OperatorKind::Union => {}
+            OperatorKind::Sink | OperatorKind::Join(_) => {}
             OperatorKind::Map(map) => bind_map(map, &input, &path, &mut faults),
             OperatorKind::Window(window) => bind_window(window, &input, &path, &mut faults),
         }
         if faults.len() == before {
-            let output = of_operator(&operator.kind, sources.get(&operator.id), &input);
+            let output = of_operator(&operator.kind, sources.get(&operator.id), &input, updates.get(at) == Some(&true));
             known.put(at, input, output.filter(|schema| !schema.0.is_empty()));
         }
     }
@@ -116,7 +118,7 @@ fn bind_window(window: &mut Window, input: &Schema, path: &str, faults: &mut Vec
         });
     }
     if window.having.is_some() {
-        let output = of_operator(&OperatorKind::Window(window.clone()), None, input);
+        let output = of_operator(&OperatorKind::Window(window.clone()), None, input, false);
         if let (Some(having), Some(output)) = (&mut window.having, output) {
             bind(having, format!("{path}.having"), &output, faults, |text| condition(text, &output));
         }

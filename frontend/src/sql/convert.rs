@@ -86,18 +86,19 @@ impl Converter<'_> {
         if !call.params.order_by.is_empty() || call.params.null_treatment.is_some() {
             return Err(not_yet(&format!("ORDER BY or IGNORE NULLS in {name}(…)")));
         }
-        let argument = match call.params.args.as_slice() {
-            [Df::Literal(ScalarValue::Int64(Some(1)), _)] if function == AggregateFunction::Count => None,
-            [argument] => Some(self.typed(argument)?),
+        let arguments = match call.params.args.as_slice() {
+            [Df::Literal(ScalarValue::Int64(Some(1)), _)] if function == AggregateFunction::Count => Vec::new(),
+            [argument] => vec![self.typed(argument)?],
             _ => return Err(Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{name} takes one argument"))),
         };
         let filter = call.params.filter.as_deref().map(|filter| self.scalar(filter)).transpose()?;
-        let ty = result_type(function, argument.as_ref().map(|argument| argument.ty)).ok_or_else(|| {
-            let ty = argument.as_ref().map_or_else(String::new, |argument| argument.ty.to_string());
+        let ty = result_type(function, arguments.first().map(|argument| argument.ty)).ok_or_else(|| {
+            let ty = arguments.first().map_or_else(String::new, |argument| argument.ty.to_string());
             Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{name} does not take a value of type {ty}"))
                 .with_hint(format!("cast it: {name}(CAST(… AS BIGINT))"))
         })?;
-        Ok(Aggregate { function, argument, filter, ty, nullable: function != AggregateFunction::Count })
+        let nullable = function != AggregateFunction::Count;
+        Ok(Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter, ty, nullable })
     }
 
     fn boxed(&self, df: &Df) -> Result<Box<Expr>, Error> {

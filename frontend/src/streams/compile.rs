@@ -168,6 +168,7 @@ fn kind_of(step: &Step) -> OperatorKind {
         }),
         Step::Batch { keys, aggregates, having } => OperatorKind::Window(Window {
             window: WindowShape::Batch(BatchShape {}),
+            timestamp_field: None,
             keys: keys.clone(),
             aggregates: aggregates
                 .iter()

@@ -83,6 +83,7 @@ fn the_golden_files_cover_every_kind() {
                 Work::Buffer(_) => 5,
                 Work::Union => 6,
                 Work::Sink(_) => 7,
+                Work::Top(_) => 8,
             };
             works[at] = true;
         }

@@ -13,8 +13,8 @@ use weir_planner::schema::ColumnType as T;
 use weir_planner::time::TimeUnit;
 
 fn planned(function: F, input: Option<T>, output: T) -> Aggregate {
-    let argument = input.map(|ty| Typed { expr: Expr::Column("x".to_owned()), ty, nullable: true });
-    Aggregate { function, argument, filter: None, ty: output, nullable: true }
+    let arguments = input.map(|ty| Typed { expr: Expr::Column("x".to_owned()), ty, nullable: true }).into_iter().collect();
+    Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter: None, ty: output, nullable: true }
 }
 
 fn made(function: F, input: T, output: T) -> Box<dyn Accumulator> {

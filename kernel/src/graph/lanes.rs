@@ -22,7 +22,7 @@ pub(super) fn find(plan: &JobPlan) -> Result<BTreeSet<ChainId>, Error> {
         }
         let stateless = chain.operators.iter().all(|operator| match operator.work {
             Work::Map(_) | Work::Union | Work::Batch(_) | Work::Sink(_) => true,
-            Work::Source(_) | Work::Window(_) | Work::Partial(_) | Work::Buffer(_) => false,
+            Work::Source(_) | Work::Window(_) | Work::Partial(_) | Work::Top(_) | Work::Buffer(_) => false,
         });
         if inputs.by_ref().count() > 1 || !stateless {
             return Err(Error::new(Class::Bug, format!("chain {} is dealt to, but has state or further inputs", chain.id)));

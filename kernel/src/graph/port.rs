@@ -29,7 +29,7 @@ pub(super) fn judges(plan: &JobPlan, chain: &Chain) -> bool {
     while let Some(chain) = open.pop() {
         let judged = chain.operators.iter().any(|operator| match operator.work {
             Work::Window(_) | Work::Partial(_) => true,
-            Work::Source(_) | Work::Map(_) | Work::Batch(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => false,
+            Work::Source(_) | Work::Map(_) | Work::Batch(_) | Work::Top(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => false,
         });
         if judged {
             return false;

@@ -28,7 +28,7 @@ impl Grouping {
     pub(crate) fn new(id: &OperatorId, keys: &[String], aggregates: &[(String, Aggregate)], input: &Schema) -> Result<Self, Error> {
         let mut arguments = Vec::new();
         for (_, aggregate) in aggregates {
-            let argument = aggregate.argument.as_ref().map(|argument| Evaluator::typed(id, argument, input)).transpose()?;
+            let argument = aggregate.arguments.first().map(|argument| Evaluator::typed(id, argument, input)).transpose()?;
             let filter = aggregate.filter.as_ref().map(|filter| Evaluator::condition(id, filter, input)).transpose()?;
             arguments.push((argument, filter));
         }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::eval::constant_times;
 use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
 use crate::operator::sift::sift;
-use crate::operator::window::judge::Judge;
+use crate::operator::window::judge::{Judge, tumbling};
 use crate::operator::window::pieces::Splitter;
 use crate::operator::{Context, Operator};
 use crate::state::layout::Marks;
@@ -44,6 +44,8 @@ const SPARE_MAX: usize = 4;
 pub struct Partial {
     id: OperatorId,
     work: WindowWork,
+    size_ms: i64,
+    offset_ms: i64,
     judge: Judge,
     grouping: Grouping,
     key_types: Vec<DataType>,
@@ -73,9 +75,12 @@ impl Partial {
     /// Errors: expressions or types that do not fit.
     pub fn new(id: &OperatorId, work: &WindowWork, input: &Schema, output: &Schema) -> Result<Self, Error> {
         let key_types: Vec<_> = key_columns(id, &work.keys, input)?.iter().map(|i| input.0[*i].ty.to_arrow()).collect();
+        let (size_ms, offset_ms) = tumbling(id, work)?;
         Ok(Partial {
             id: id.clone(),
             work: work.clone(),
+            size_ms,
+            offset_ms,
             judge: Judge::new(id, work)?,
             grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
             lifting: Groups::new(id, &key_types, &work.aggregates)?,
@@ -112,7 +117,7 @@ impl Partial {
                 self.hold(first, &piece)?;
                 continue;
             }
-            self.splitter.split(data.times.values(), self.work.size_ms, self.work.offset_ms);
+            self.splitter.split(data.times.values(), self.size_ms, self.offset_ms);
             for (start, part) in self.splitter.pieces(&piece)? {
                 self.hold(start, &part)?;
             }
@@ -145,13 +150,13 @@ impl Partial {
         let starts = match self.judge.span(data)? {
             Some((first, last)) if first == last => constant_times(first, count),
             _ => {
-                let shift = self.work.offset_ms.rem_euclid(self.work.size_ms);
+                let shift = self.offset_ms.rem_euclid(self.size_ms);
                 let mut last = i64::MIN;
                 // Rows come mostly in order: the last row's window is the likely one. None of them is
                 // out of range, since the least and the greatest are not.
                 let start = |time: &i64| {
-                    if *time < last || *time >= last.saturating_add(self.work.size_ms) {
-                        last = time - (time - shift).rem_euclid(self.work.size_ms);
+                    if *time < last || *time >= last.saturating_add(self.size_ms) {
+                        last = time - (time - shift).rem_euclid(self.size_ms);
                     }
                     last
                 };
@@ -168,7 +173,7 @@ impl Partial {
     /// Lets windows go whose end and lateness a watermark has passed.
     fn let_go(&mut self, watermark: i64) {
         while let Some(first) = self.holds.first_entry() {
-            let closes = first.key().saturating_add(self.work.size_ms).saturating_add(self.work.allowed_lateness_ms);
+            let closes = first.key().saturating_add(self.size_ms).saturating_add(self.work.allowed_lateness_ms);
             if closes > watermark {
                 break;
             }

@@ -96,6 +96,8 @@ struct Firing {
 pub struct Window {
     id: OperatorId,
     work: WindowWork,
+    size_ms: i64,
+    offset_ms: i64,
     judge: Judge,
     input: Input,
     having: Option<Evaluator>,
@@ -123,6 +125,7 @@ impl Window {
         let column = |i: &usize| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow());
         let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
         let judge = Judge::new(id, work)?;
+        let (size_ms, offset_ms) = judge::tumbling(id, work)?;
         let input = if work.partials {
             Input::Partials(Partials::new(id, work, input)?)
         } else {
@@ -133,7 +136,7 @@ impl Window {
             subtask: seat.subtask,
             keys,
             aggregates: work.aggregates.clone(),
-            size_ms: work.size_ms,
+            size_ms,
             max_parallelism: seat.max_parallelism,
             owned: key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask),
         });
@@ -142,6 +145,8 @@ impl Window {
         Ok(Window {
             id: id.clone(),
             work: work.clone(),
+            size_ms,
+            offset_ms,
             judge,
             input,
             having,
@@ -176,7 +181,7 @@ impl Window {
                 self.put(first, &piece, context)?;
                 continue;
             }
-            self.splitter.split(data.times.values(), self.work.size_ms, self.work.offset_ms);
+            self.splitter.split(data.times.values(), self.size_ms, self.offset_ms);
             for (start, part) in self.splitter.pieces(&piece)? {
                 self.put(start, &part, context)?;
             }
@@ -185,7 +190,7 @@ impl Window {
     }
 
     fn put(&mut self, start: i64, piece: &Piece, context: &mut Context<'_>) -> Result<(), Error> {
-        let end = start + self.work.size_ms;
+        let end = start + self.size_ms;
         if end <= self.table.marks().evicted_ms {
             // An eviction within this very batch.
             context.metrics.rows_evicted.fetch_add(piece.rows_behind(), Ordering::Relaxed);
@@ -204,7 +209,7 @@ impl Window {
                 }
                 OnOverflow::Evict => {
                     let Some((oldest, pane)) = self.table.pop() else { break };
-                    self.table.mark_evicted(oldest + self.work.size_ms);
+                    self.table.mark_evicted(oldest + self.size_ms);
                     context.metrics.rows_evicted.fetch_add(pane.len() as u64, Ordering::Relaxed);
                 }
             }
@@ -230,7 +235,7 @@ impl Window {
 
     fn begin_firing(&mut self, watermark: i64) {
         let sent = if watermark == i64::MAX { watermark } else { watermark.saturating_sub(self.work.allowed_lateness_ms) };
-        let through = if sent == i64::MAX { sent } else { tumble_start(sent, self.work.size_ms, self.work.offset_ms).unwrap_or(i64::MIN) };
+        let through = if sent == i64::MAX { sent } else { tumble_start(sent, self.size_ms, self.offset_ms).unwrap_or(i64::MIN) };
         self.table.mark_fired(through);
         self.firing = Some(Firing { watermark: sent, through, pane: None });
     }
@@ -239,7 +244,7 @@ impl Window {
     fn fire(&mut self, firing: &mut Firing, context: &mut Context<'_>) -> Result<Envelope, Error> {
         loop {
             let Some((start, pane, next)) = &mut firing.pane else {
-                let due = self.table.oldest().is_some_and(|start| start + self.work.size_ms <= firing.through);
+                let due = self.table.oldest().is_some_and(|start| start + self.size_ms <= firing.through);
                 let Some((start, pane)) = due.then(|| self.table.pop()).flatten() else {
                     self.account(context)?;
                     return Ok(Envelope::Watermark(firing.watermark));
@@ -266,7 +271,7 @@ impl Window {
 
     fn rows(&self, start: i64, pane: &Pane, groups: std::ops::Range<u32>) -> Result<Data, Error> {
         let count = groups.len();
-        let end = start + self.work.size_ms;
+        let end = start + self.size_ms;
         let (mut columns, aggregates) = self.table.results(pane, groups)?;
         let bounds = columns.len()..columns.len() + 2;
         for (i, bound) in bounds.zip([start, end]) {

@@ -111,7 +111,7 @@ fn dividing(shape: &Shape, on_error: ErrorPolicy) -> JobPlan {
     let quotient = binary(BinaryOp::Divide, number(100), col("v"));
     if let Work::Window(work) = &mut window.work {
         work.on_error = on_error;
-        work.aggregates[2].1.argument = Some(Typed { expr: quotient.clone(), ty: ColumnType::BigInt, nullable: true });
+        work.aggregates[2].1.arguments = vec![Typed { expr: quotient.clone(), ty: ColumnType::BigInt, nullable: true }];
         work.aggregates[2].1.filter = Some(binary(BinaryOp::Gt, quotient, number(-200)));
     }
     let (out, bad) = (sink(&window.output), sink_named("bad", &error_rows()));

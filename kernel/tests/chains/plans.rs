@@ -10,6 +10,7 @@ use weir_planner::plan::{
 use weir_planner::schema::{Column, ColumnType, Schema};
 use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use weir_planner::time::TimeUnit;
+use weir_planner::window::{Aligned, Windows};
 
 pub fn id(name: &str) -> OperatorId {
     OperatorId::new(name).unwrap()
@@ -69,6 +70,8 @@ pub fn source(name: &str, shape: &Shape) -> PlanOperator {
         bound_ms: shape.bound_ms,
         idle_timeout_ms: shape.idle_timeout_ms,
         max_future_ms: shape.max_future_ms,
+        alignment_ms: None,
+        idle_advance_ms: None,
         allowed_lateness_ms: shape.lateness_ms,
         late: LatePolicy::Drop,
     };
@@ -90,7 +93,8 @@ pub fn sink(input: &Schema) -> PlanOperator {
 }
 
 pub fn sink_named(name: &str, input: &Schema) -> PlanOperator {
-    let work = SinkWork { options: SinkOptions::Drop(Nothing::default()), format: None, delivery: Delivery::default() };
+    let work =
+        SinkWork { options: SinkOptions::Drop(Nothing::default()), format: None, delivery: Delivery::default(), replaces_by: Vec::new() };
     PlanOperator { id: id(name), output: input.clone(), work: Work::Sink(work) }
 }
 
@@ -124,8 +128,8 @@ pub fn map(name: &str, filter: Option<Expr>, q: Option<Expr>, on_error: ErrorPol
 }
 
 pub fn aggregate(function: AggregateFunction, argument: Option<(&str, ColumnType)>, ty: ColumnType) -> Aggregate {
-    let argument = argument.map(|(name, ty)| Typed { expr: Expr::Column(name.to_owned()), ty, nullable: true });
-    Aggregate { function, argument, filter: None, ty, nullable: true }
+    let arguments = argument.map(|(name, ty)| Typed { expr: Expr::Column(name.to_owned()), ty, nullable: true }).into_iter().collect();
+    Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter: None, ty, nullable: true }
 }
 
 pub fn window(shape: &Shape) -> PlanOperator {
@@ -141,8 +145,8 @@ pub fn window(shape: &Shape) -> PlanOperator {
     let mut output = vec![column("k", big), column("window_start", stamp), column("window_end", stamp)];
     output.extend(aggregates.iter().map(|(name, aggregate)| column(name, aggregate.ty)));
     let work = WindowWork {
-        size_ms: shape.size_ms,
-        offset_ms: shape.offset_ms,
+        windows: Windows::Aligned(Aligned::Tumbling { size_ms: shape.size_ms, offset_ms: shape.offset_ms }),
+        time: None,
         keys: vec!["k".to_owned()],
         aggregates,
         having: None,
@@ -152,6 +156,8 @@ pub fn window(shape: &Shape) -> PlanOperator {
         late: LatePolicy::Drop,
         on_error: ErrorPolicy::Fail,
         partials: false,
+        early_ms: None,
+        empty_within_ms: None,
     };
     PlanOperator { id: id("win"), output: Schema(output), work: Work::Window(work) }
 }

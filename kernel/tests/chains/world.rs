@@ -329,7 +329,7 @@ impl World {
                             new_outs.insert(sink, out.clone());
                             parts.sinks.insert(key, Box::new(OutSink { out, rng: Rng(rng.next()), slow: pace.sink_slow, flushing: None }));
                         }
-                        Work::Window(_) | Work::Buffer(_) => {
+                        Work::Window(_) | Work::Top(_) | Work::Buffer(_) => {
                             let images = cut.images.get(&operator.id).cloned().unwrap_or_default();
                             parts.restored.insert(key, Restored { images });
                         }

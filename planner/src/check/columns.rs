@@ -4,9 +4,10 @@ use super::graph::Graph;
 use crate::connector::{Format, GenerateKind, SourceOptions};
 use crate::error::Fault;
 use crate::expr::Expr;
+use crate::plan::UPDATE_COLUMN;
 use crate::schema::infer::Inference;
 use crate::schema::{Column, ColumnType, META_TIMESTAMP, Schema};
-use crate::spec::{JobSpec, Map, OperatorKind, Source, SourceColumn, Window, WindowShape};
+use crate::spec::{JobSpec, Map, OperatorKind, Source, SourceColumn, Top, Window, WindowShape};
 use crate::time::TimeUnit;
 use std::collections::BTreeSet;
 
@@ -102,13 +103,15 @@ pub fn schema_of_source(source: &Source) -> Schema {
     Schema(of_source(source).into_iter().map(column).collect())
 }
 
-/// What an operator gives for what it takes (of a sink: what it takes). `None` while an
-/// expression that decides about it is not bound, or for a key that `input` lacks.
-pub fn of_operator(kind: &OperatorKind, source: Option<&Source>, input: &Schema) -> Option<Schema> {
+/// What an operator gives for what it takes (of a sink: what it takes). `updates`: it is a window
+/// that marks results which come again (see [`Graph::updates`]). `None` while an expression that
+/// decides about it is not bound, or for a key that `input` lacks.
+pub fn of_operator(kind: &OperatorKind, source: Option<&Source>, input: &Schema, updates: bool) -> Option<Schema> {
     match kind {
         OperatorKind::Source => source.map(schema_of_source),
         OperatorKind::Map(map) => of_map(map, input),
-        OperatorKind::Window(window) => of_window(window, input),
+        OperatorKind::Window(window) => of_window(window, input, updates),
+        OperatorKind::Top(top) => Some(of_top(top, input)),
         OperatorKind::Join(_) => None,
         OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => Some(input.clone()),
     }
@@ -132,7 +135,12 @@ pub fn bounds(shape: &WindowShape) -> &'static [&'static str] {
     }
 }
 
-fn of_window(window: &Window, input: &Schema) -> Option<Schema> {
+fn of_top(top: &Top, input: &Schema) -> Schema {
+    let place = top.place.iter().map(|name| Column { name: name.clone(), ty: ColumnType::BigInt, nullable: false });
+    Schema(input.0.iter().cloned().chain(place).collect())
+}
+
+fn of_window(window: &Window, input: &Schema, updates: bool) -> Option<Schema> {
     let key = |name: &String| input.index_of(name).and_then(|at| input.0.get(at)).cloned();
     let mut columns = window.keys.iter().map(key).collect::<Option<Vec<_>>>()?;
     for name in bounds(&window.window) {
@@ -141,6 +149,9 @@ fn of_window(window: &Window, input: &Schema) -> Option<Schema> {
     for aggregate in &window.aggregates {
         let bound = aggregate.expr.bound.as_deref()?;
         columns.push(Column { name: aggregate.name.clone(), ty: bound.ty, nullable: bound.nullable });
+    }
+    if updates {
+        columns.push(Column { name: UPDATE_COLUMN.to_owned(), ty: ColumnType::Boolean, nullable: false });
     }
     Some(Schema(columns))
 }
@@ -202,10 +213,11 @@ pub fn read_by_operator(kind: &OperatorKind) -> BTreeSet<String> {
                 read_by(&projection.value.expr, &mut names);
             }
         }
+        OperatorKind::Top(top) => names.extend(top.keys.iter().cloned().chain(top.order_by.iter().map(|order| order.column.clone()))),
         OperatorKind::Window(window) => {
-            names.extend(window.keys.iter().cloned());
+            names.extend(window.keys.iter().chain(&window.timestamp_field).cloned());
             for aggregate in window.aggregates.iter().filter_map(|aggregate| aggregate.expr.bound.as_deref()) {
-                if let Some(argument) = &aggregate.argument {
+                for argument in aggregate.arguments.iter().chain(aggregate.order_by.iter().map(|order| &order.by)) {
                     read_by(&argument.expr, &mut names);
                 }
                 if let Some(filter) = &aggregate.filter {

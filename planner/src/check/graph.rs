@@ -6,7 +6,7 @@ use super::unknown_operator;
 use crate::error::Fault;
 use crate::id::OperatorId;
 use crate::nearest;
-use crate::spec::{Edge, JobSpec, OperatorKind};
+use crate::spec::{Edge, JobSpec, LatePolicy, OperatorKind, Trigger};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The edges of a spec by operator position, side edges beside them (PLAN-5). Made only where every
@@ -25,18 +25,25 @@ pub struct Graph {
     pub order: Vec<usize>,
 }
 
-/// Subtasks of the operator at `at`. A window over event time without keys is one group and so one task.
+/// Subtasks of the operator at `at`. One that keeps state by key, but has no keys, has one group and so one task.
 pub fn subtasks(spec: &JobSpec, at: usize) -> u32 {
     let Some(operator) = spec.operators.get(at) else { return 1 };
-    match operator.kind.timed_window() {
-        Some(window) if window.keys.is_empty() => 1,
+    match keys_of(&operator.kind) {
+        Some([]) => 1,
         Some(_) | None => operator.parallelism.unwrap_or(spec.parallelism),
     }
 }
 
 /// The key columns of an operator that keeps state by key, which its inputs are partitioned by (JOB-5).
 pub fn keyed_by(kind: &OperatorKind) -> Option<&[String]> {
-    kind.timed_window().map(|window| window.keys.as_slice()).filter(|keys| !keys.is_empty())
+    keys_of(kind).filter(|keys| !keys.is_empty())
+}
+
+fn keys_of(kind: &OperatorKind) -> Option<&[String]> {
+    match kind {
+        OperatorKind::Top(top) => Some(top.keys.as_slice()),
+        _ => kind.timed_window().map(|window| window.keys.as_slice()),
+    }
 }
 
 impl Graph {
@@ -87,6 +94,16 @@ impl Graph {
         self.sides.edges.iter().filter(move |side| side.to == operator)
     }
 
+    /// Whether the window at `operator` marks results that come again (WIN-4).
+    pub fn updates(&self, spec: &JobSpec, operator: usize) -> bool {
+        let early = spec.operators.get(operator).and_then(|window| window.kind.timed_window()).map(|window| window.trigger);
+        match early {
+            None => false,
+            Some(Trigger::ProcessingTime) => true,
+            Some(Trigger::Watermark) => self.sources_upstream(spec).get(operator).is_some_and(|sources| revises(spec, sources)),
+        }
+    }
+
     /// For each operator, the positions of the source operators upstream of it (itself included), by
     /// side edges too.
     pub fn sources_upstream(&self, spec: &JobSpec) -> Vec<BTreeSet<usize>> {
@@ -101,6 +118,12 @@ impl Graph {
         }
         upstream
     }
+}
+
+/// Whether windows behind any of these sources revise what they have given when a late row comes (WIN-4).
+fn revises(spec: &JobSpec, sources: &BTreeSet<usize>) -> bool {
+    let ids: BTreeSet<&OperatorId> = sources.iter().filter_map(|&at| spec.operators.get(at)).map(|source| &source.id).collect();
+    spec.sources.iter().any(|source| ids.contains(&source.operator_id) && source.time.late_event_policy == LatePolicy::Update)
 }
 
 fn positions(spec: &JobSpec) -> BTreeMap<&OperatorId, usize> {

@@ -4,10 +4,12 @@ use super::{COLUMNS_MAX, declared_names, duration, not_available, out_of_range, 
 use crate::error::Fault;
 use crate::expr::{Aggregate, Typed};
 use crate::schema::{ColumnType, Schema};
-use crate::spec::{Buffer, Expression, JobSpec, Map, OnOverflow, OperatorKind, Trigger, Window, WindowShape};
+use crate::spec::{Buffer, Expression, JobSpec, Map, OnOverflow, OperatorKind, Top, Trigger, Window, WindowShape};
 
 /// Most rows of a buffer that counts them.
 const BUFFER_ROWS_MAX: u64 = 1 << 24;
+/// Most rows that a top keeps of each window and key.
+const TOP_ROWS_MAX: u64 = 1 << 20;
 /// Longest wait of a buffer by the clock: a day, since all of its rows are held as state.
 const BUFFER_MS_MAX: u64 = 86_400_000;
 
@@ -22,6 +24,7 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
             OperatorKind::Map(map) => check_map(id, &path, map, faults),
             OperatorKind::Window(window) => check_window(id, &path, window, faults),
             OperatorKind::Buffer(buffer) => check_buffer(&path, buffer, faults),
+            OperatorKind::Top(top) => check_top(id, &path, top, faults),
             OperatorKind::Join(_) => {
                 let hint = "window and union work today; run the two sides as jobs of their own until joins are there";
                 faults.push(not_available(format!("operators[{i}].kind"), &format!("the join '{id}'"), hint));
@@ -52,6 +55,14 @@ pub(super) fn columns(spec: &JobSpec, at: usize, input: &Schema, faults: &mut Ve
                 }
             }
         }
+        OperatorKind::Top(top) => {
+            let what = format!("top '{id}'");
+            let keys = top.keys.iter().enumerate().map(|(j, key)| (format!("{path}.keys[{j}]"), key));
+            let order = top.order_by.iter().enumerate().map(|(j, order)| (format!("{path}.order_by[{j}].column"), &order.column));
+            for (path, column) in keys.chain(order).filter(|(_, column)| input.index_of(column).is_none()) {
+                faults.push(unknown_column(path, &what, column, input));
+            }
+        }
         OperatorKind::Window(window) => {
             let what = format!("window '{id}'");
             for (j, key) in window.keys.iter().enumerate() {
@@ -61,7 +72,7 @@ pub(super) fn columns(spec: &JobSpec, at: usize, input: &Schema, faults: &mut Ve
             }
             for (j, aggregate) in window.aggregates.iter().enumerate() {
                 let Some(bound) = aggregate.expr.bound.as_deref() else { continue };
-                if let Some(argument) = &bound.argument {
+                for argument in bound.arguments.iter().chain(bound.order_by.iter().map(|order| &order.by)) {
                     reads(&format!("{path}.aggregates[{j}].expr"), &what, &argument.expr, input, faults);
                 }
                 if let Some(filter) = &bound.filter {
@@ -69,7 +80,7 @@ pub(super) fn columns(spec: &JobSpec, at: usize, input: &Schema, faults: &mut Ve
                 }
             }
             if let Some(bound) = window.having.as_ref().and_then(|having| having.bound.as_deref())
-                && let Some(output) = super::of_operator(&operator.kind, None, input)
+                && let Some(output) = super::of_operator(&operator.kind, None, input, false)
             {
                 reads(&format!("{path}.having"), &what, &bound.expr, &output, faults);
             }
@@ -112,7 +123,7 @@ fn check_map(id: &str, path: &str, map: &Map, faults: &mut Vec<Fault>) {
 }
 
 fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) {
-    shape(id, path, &window.window, faults);
+    shape(path, &window.window, faults);
     if window.keys.is_empty() && window.aggregates.is_empty() {
         let message = format!("window '{id}' has neither keys nor aggregates");
         faults.push(Fault::new("empty_window", path, message).with_hint("add an aggregate, such as {expr: count(*), as: n}"));
@@ -138,20 +149,21 @@ fn check_window(id: &str, path: &str, window: &Window, faults: &mut Vec<Fault>) 
         batch(id, path, window, faults);
         return;
     }
-    if window.trigger == Trigger::ProcessingTime {
-        faults.push(not_available(
-            format!("{path}.trigger"),
-            "trigger 'processing_time'",
-            "leave trigger at watermark: a window fires when event time passes its end",
-        ));
-    } else if window.trigger_interval_ms.is_some() {
+    if window.trigger == Trigger::Watermark && window.trigger_interval_ms.is_some() {
         let message = format!("window '{id}' has a trigger_interval_ms, but trigger is watermark");
         faults.push(
             Fault::new("trigger_interval", format!("{path}.trigger_interval_ms"), message).with_hint("leave trigger_interval_ms out"),
         );
     }
-    if window.emit_empty.is_some() {
-        faults.push(not_available(format!("{path}.emit_empty"), "emit_empty", "leave it out: windows without rows give no rows"));
+}
+
+fn check_top(id: &str, path: &str, top: &Top, faults: &mut Vec<Fault>) {
+    if !(1..=TOP_ROWS_MAX).contains(&top.limit) {
+        faults.push(out_of_range(format!("{path}.limit"), "limit", top.limit, &format!("1 to {TOP_ROWS_MAX}")));
+    }
+    if top.order_by.is_empty() {
+        let message = format!("top '{id}' has no order");
+        faults.push(Fault::new("no_order", format!("{path}.order_by"), message).with_hint("add order_by: [{column: n, descending: true}]"));
     }
 }
 
@@ -187,8 +199,7 @@ fn check_buffer(path: &str, buffer: &Buffer, faults: &mut Vec<Fault>) {
     }
 }
 
-fn shape(id: &str, path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
-    let works = "tumbling windows work today: {tumbling: {size_ms: 60000}}";
+fn shape(path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
     let path = format!("{path}.window");
     match shape {
         WindowShape::Tumbling(tumbling) => {
@@ -202,28 +213,18 @@ fn shape(id: &str, path: &str, shape: &WindowShape, faults: &mut Vec<Fault>) {
                     "within 100 years",
                 ));
             }
-            if tumbling.timezone.is_some() {
-                faults.push(not_available(
-                    format!("{path}.timezone"),
-                    "a timezone for windows",
-                    "leave it out: windows are cut in UTC, shifted by offset_ms",
-                ));
-            }
         }
         WindowShape::Sliding(sliding) => {
             duration(format!("{path}.sliding.size_ms"), "size_ms", sliding.size_ms, 1, faults);
             duration(format!("{path}.sliding.slide_ms"), "slide_ms", sliding.slide_ms, 1, faults);
-            faults.push(not_available(path, &format!("the sliding window '{id}'"), works));
         }
         WindowShape::Session(session) => {
             duration(format!("{path}.session.gap_ms"), "gap_ms", session.gap_ms, 1, faults);
-            faults.push(not_available(path, &format!("the session window '{id}'"), works));
         }
         WindowShape::Batch(_) => {}
         WindowShape::Cumulate(cumulate) => {
             duration(format!("{path}.cumulate.max_size_ms"), "max_size_ms", cumulate.max_size_ms, 1, faults);
             duration(format!("{path}.cumulate.step_ms"), "step_ms", cumulate.step_ms, 1, faults);
-            faults.push(not_available(path, &format!("the cumulate window '{id}'"), works));
         }
     }
 }

@@ -84,7 +84,8 @@ fn lane(spec: &JobSpec, graph: &Graph, deal: usize) -> Result<(usize, Vec<usize>
         let stateless = match &operator.kind {
             OperatorKind::Map(_) => true,
             OperatorKind::Window(_) => operator.kind.timed_window().is_none(),
-            OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
+            OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Top(_) => false,
+            OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
         };
         if !stateless {
             let hint = "lanes hold maps and batch windows: collect with an ordered edge into one subtask before it";

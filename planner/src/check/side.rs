@@ -132,13 +132,14 @@ fn stricter(one: ErrorPolicy, other: ErrorPolicy) -> ErrorPolicy {
 /// aggregates take more than columns as they are.
 fn computes(kind: &OperatorKind) -> bool {
     let plain = |aggregate: &Aggregate| {
-        let argument = aggregate.argument.as_ref().is_none_or(|argument| matches!(argument.expr, Expr::Column(_)));
+        let argument = aggregate.arguments.iter().all(|argument| matches!(argument.expr, Expr::Column(_)));
         argument && aggregate.filter.is_none()
     };
     match kind {
         OperatorKind::Map(_) => true,
         OperatorKind::Window(window) => !window.aggregates.iter().all(|named| named.expr.bound.as_deref().is_some_and(plain)),
-        OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
+        OperatorKind::Source | OperatorKind::Join(_) | OperatorKind::Top(_) => false,
+        OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
     }
 }
 
@@ -362,7 +363,12 @@ impl Route<'_> {
         let kind = &spec.operators[place].kind;
         match kind {
             OperatorKind::Sink | OperatorKind::Map(_) => {}
-            OperatorKind::Source | OperatorKind::Window(_) | OperatorKind::Join(_) | OperatorKind::Buffer(_) | OperatorKind::Union => {
+            OperatorKind::Source
+            | OperatorKind::Window(_)
+            | OperatorKind::Join(_)
+            | OperatorKind::Top(_)
+            | OperatorKind::Buffer(_)
+            | OperatorKind::Union => {
                 return bad(format!("the {what} of source '{source}' is '{to}', a {}", kind.name()), "lead it to a sink or a map");
             }
         }

@@ -412,9 +412,6 @@ fn event_time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
                 .with_hint("use bounded_out_of_orderness, or leave it out"),
         );
     }
-    if watermark.alignment_ms.is_some() {
-        faults.push(not_available(format!("{path}.watermark.alignment_ms"), "watermark alignment", "leave alignment_ms out"));
-    }
     duration(format!("{path}.allowed_lateness_ms"), "allowed_lateness_ms", time.allowed_lateness_ms, 0, faults);
 }
 

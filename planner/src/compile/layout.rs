@@ -113,6 +113,8 @@ fn keys_upstream(spec: &JobSpec, graph: &Graph, at: usize) -> Option<Vec<String>
     };
     match kind {
         OperatorKind::Source | OperatorKind::Join(_) => None,
+        // Its keys are the whole of its partitioning.
+        OperatorKind::Top(_) => None,
         OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => upstream(),
         OperatorKind::Map(map) => upstream()?.iter().map(|key| renamed(map, key)).collect(),
         // Rows of each batch come together by these keys: others are not passed on.

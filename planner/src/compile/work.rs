@@ -6,10 +6,14 @@ use crate::check::graph::Graph;
 use crate::check::side::SideRows;
 use crate::connector::{DecodeColumn, Format, GenerateKind, Json, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Typed};
-use crate::plan::{BatchWork, MapWork, SinkWork, SourceWork, TimeWork, WindowWork, Work};
+use crate::plan::{BatchWork, MapWork, SinkWork, SortOrder, SourceWork, TimeWork, TopWork, WindowWork, Work};
 use crate::schema::{Column, ColumnType, Schema};
-use crate::spec::{ErrorPolicy, Expression, JobSpec, LatePolicy, Map, OperatorKind, Sink, Source, TimeMode, Window, WindowShape};
+use crate::spec::{
+    Cumulate, ErrorPolicy, Expression, JobSpec, LatePolicy, Map, OperatorKind, Sink, Sliding, Source, TimeMode, Top, TopOrder, Trigger,
+    Tumbling, Window, WindowShape,
+};
 use crate::time::TimeUnit;
+use crate::window::{Aligned, DAY_MS, Windows, Zone};
 
 /// How far ahead of the wall clock a row of an unbounded source may push the watermark, unless the spec says (EV-9).
 const MAX_FUTURE_MS: u64 = 86_400_000;
@@ -25,10 +29,15 @@ pub(super) fn of(spec: &JobSpec, graph: &Graph, at: usize, output: &Schema, late
         OperatorKind::Window(window) => match &window.window {
             WindowShape::Batch(_) => Work::Batch(of_batch(window, on_error)?),
             WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
-                let late = if routes_late { LatePolicy::Route } else { LatePolicy::Drop };
+                let late = match (routes_late, graph.updates(spec, at)) {
+                    (true, _) => LatePolicy::Route,
+                    (false, true) => LatePolicy::Update,
+                    (false, false) => LatePolicy::Drop,
+                };
                 Work::Window(of_window(window, lateness_ms, late, on_error)?)
             }
         },
+        OperatorKind::Top(top) => Work::Top(of_top(top)),
         OperatorKind::Buffer(buffer) => Work::Buffer(buffer.clone()),
         OperatorKind::Join(_) => return None,
         OperatorKind::Union => Work::Union,
@@ -88,6 +97,8 @@ fn time_of(source: &Source) -> Option<TimeWork> {
                 bound_ms: watermark.out_of_orderness_ms,
                 idle_timeout_ms: watermark.idle_timeout_ms,
                 max_future_ms: guard,
+                alignment_ms: watermark.alignment_ms,
+                idle_advance_ms: time.idle_advance_ms,
                 allowed_lateness_ms: time.allowed_lateness_ms,
                 late: time.late_event_policy,
             })
@@ -108,14 +119,26 @@ fn of_map(map: &Map, on_error: ErrorPolicy) -> Option<MapWork> {
 }
 
 fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy, on_error: ErrorPolicy) -> Option<WindowWork> {
-    let (size_ms, offset_ms) = match &window.window {
-        WindowShape::Tumbling(tumbling) => (tumbling.size_ms, tumbling.offset_ms),
-        WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) | WindowShape::Batch(_) => return None,
+    let windows = match &window.window {
+        WindowShape::Tumbling(Tumbling { size_ms, offset_ms, timezone: None }) => {
+            Windows::Aligned(Aligned::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
+        }
+        WindowShape::Tumbling(Tumbling { size_ms, offset_ms, timezone: Some(zone) }) => {
+            Windows::Aligned(Aligned::Calendar { days: size_ms / DAY_MS, offset_ms: *offset_ms, zone: Zone::named(zone)? })
+        }
+        WindowShape::Sliding(Sliding { size_ms, slide_ms, offset_ms }) => {
+            Windows::Aligned(Aligned::Sliding { size_ms: *size_ms, slide_ms: *slide_ms, offset_ms: *offset_ms })
+        }
+        WindowShape::Cumulate(Cumulate { max_size_ms, step_ms, offset_ms }) => {
+            Windows::Aligned(Aligned::Cumulate { max_size_ms: *max_size_ms, step_ms: *step_ms, offset_ms: *offset_ms })
+        }
+        WindowShape::Session(session) => Windows::Session { gap_ms: session.gap_ms },
+        WindowShape::Batch(_) => return None,
     };
     let aggregates = aggregates_of(window)?;
     Some(WindowWork {
-        size_ms,
-        offset_ms,
+        windows,
+        time: None,
         keys: window.keys.clone(),
         aggregates,
         having: scalar(window.having.as_ref())?,
@@ -125,7 +148,20 @@ fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy, on_error: Erro
         late,
         on_error,
         partials: false,
+        early_ms: match window.trigger {
+            Trigger::Watermark => None,
+            Trigger::ProcessingTime => window.trigger_interval_ms,
+        },
+        empty_within_ms: window.emit_empty.as_ref().map(|empty| empty.horizon_ms),
     })
+}
+
+fn of_top(top: &Top) -> TopWork {
+    let order = |order: &TopOrder| {
+        let nulls_first = order.nulls_first.unwrap_or(order.descending);
+        (order.column.clone(), SortOrder { descending: order.descending, nulls_first })
+    };
+    TopWork { keys: top.keys.clone(), order_by: top.order_by.iter().map(order).collect(), limit: top.limit, place: top.place.clone() }
 }
 
 fn of_batch(window: &Window, on_error: ErrorPolicy) -> Option<BatchWork> {
@@ -144,5 +180,5 @@ fn of_sink(sink: &Sink) -> SinkWork {
         }
         SinkOptions::Drop(_) | SinkOptions::Result(_) => None,
     };
-    SinkWork { options: sink.config.clone(), format, delivery: sink.delivery }
+    SinkWork { options: sink.config.clone(), format, delivery: sink.delivery, replaces_by: Vec::new() }
 }

@@ -90,7 +90,7 @@ fn known(spec: &JobSpec) -> Vec<Option<Schema>> {
     for &at in &graph.order {
         let (Some(operator), Some(input)) = (spec.operators.get(at), known.input(&graph, at)) else { continue };
         let source = spec.sources.iter().find(|source| source.operator_id == operator.id);
-        let output = of_operator(&operator.kind, source, &input).filter(|schema| !schema.0.is_empty());
+        let output = of_operator(&operator.kind, source, &input, graph.updates(spec, at)).filter(|schema| !schema.0.is_empty());
         known.put(at, input, output);
     }
     (0..spec.operators.len()).map(|at| known.given(at).cloned()).collect()

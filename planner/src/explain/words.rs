@@ -2,9 +2,10 @@
 
 use crate::connector::{GenerateKind, SinkOptions, SourceOptions};
 use crate::expr::Aggregate;
-use crate::plan::{BatchWork, MapWork, Routing, SinkWork, SourceWork, WindowWork, Work};
+use crate::plan::{BatchWork, MapWork, Routing, SinkWork, SortOrder, SourceWork, TopWork, WindowWork, Work};
 use crate::schema::Schema;
 use crate::spec::{Buffer, ErrorPolicy, LatePolicy};
+use crate::window::{Aligned, Windows};
 
 /// Columns as SQL declares them.
 pub(super) fn columns(schema: &Schema) -> String {
@@ -20,6 +21,7 @@ pub(super) fn work(work: &Work) -> String {
         Work::Window(window) => of_window(window),
         Work::Partial(window) => format!("partial aggregate of {}", of_window(window)),
         Work::Batch(batch) => of_batch(batch),
+        Work::Top(top) => of_top(top),
         Work::Buffer(buffer) => of_buffer(buffer),
         Work::Union => "union".to_owned(),
         Work::Sink(sink) => of_sink(sink),
@@ -73,9 +75,9 @@ fn of_map(map: &MapWork) -> String {
 }
 
 fn of_window(window: &WindowWork) -> String {
-    let mut text = format!("window tumbling {} ms", window.size_ms);
-    if window.offset_ms != 0 {
-        text.push_str(&format!(" offset {} ms", window.offset_ms));
+    let mut text = format!("window {}", windows(&window.windows));
+    if let Some(time) = &window.time {
+        text.push_str(&format!(" on {} less {} ms", time.column, time.trail_ms));
     }
     if !window.keys.is_empty() {
         text.push_str(&format!(" by {}", window.keys.join(", ")));
@@ -89,6 +91,41 @@ fn of_window(window: &WindowWork) -> String {
     }
     text.push_str(late(window.late));
     text
+}
+
+fn windows(windows: &Windows) -> String {
+    let (text, offset_ms) = match windows {
+        Windows::Session { gap_ms } => (format!("session gap {gap_ms} ms"), 0),
+        Windows::Aligned(Aligned::Tumbling { size_ms, offset_ms }) => (format!("tumbling {size_ms} ms"), *offset_ms),
+        Windows::Aligned(Aligned::Sliding { size_ms, slide_ms, offset_ms }) => {
+            (format!("sliding {size_ms} ms every {slide_ms} ms"), *offset_ms)
+        }
+        Windows::Aligned(Aligned::Cumulate { max_size_ms, step_ms, offset_ms }) => {
+            (format!("cumulate to {max_size_ms} ms by {step_ms} ms"), *offset_ms)
+        }
+        Windows::Aligned(Aligned::Calendar { days, offset_ms, zone }) => {
+            (format!("tumbling {days} {} of {}", if *days == 1 { "day" } else { "days" }, zone.name()), *offset_ms)
+        }
+    };
+    if offset_ms == 0 { text } else { format!("{text} offset {offset_ms} ms") }
+}
+
+fn of_top(top: &TopWork) -> String {
+    let keys = if top.keys.is_empty() { String::new() } else { format!(" by {}", top.keys.join(", ")) };
+    let one = |(column, order): &(String, SortOrder)| {
+        let direction = if order.descending { " descending" } else { "" };
+        let nulls = if order.nulls_first == order.descending {
+            ""
+        } else if order.nulls_first {
+            " nulls first"
+        } else {
+            " nulls last"
+        };
+        format!("{column}{direction}{nulls}")
+    };
+    let order = top.order_by.iter().map(one).collect::<Vec<_>>().join(", ");
+    let place = top.place.as_ref().map(|name| format!(", place as {name}")).unwrap_or_default();
+    format!("top {}{keys}, ordered by {order}{place}", top.limit)
 }
 
 fn of_batch(batch: &BatchWork) -> String {

@@ -5,7 +5,7 @@
 //! are put in parentheses wherever the grammar's precedence is not plainly the same in every
 //! dialect, so that the tree that is read is the tree that was printed.
 
-use super::{Aggregate, AggregateFunction, BinaryOp, Expr, Literal, Typed};
+use super::{Aggregate, AggregateFunction, BinaryOp, Expr, Literal, Order, Typed};
 use crate::spec::Projection;
 use crate::time::TimeUnit;
 use std::fmt::{self, Write};
@@ -367,10 +367,26 @@ impl AggregateFunction {
 impl Aggregate {
     /// The call without its `FILTER` clause: `count(*)`, `sum(price)`.
     pub fn call(&self) -> String {
-        match &self.argument {
-            None => format!("{}(*)", self.function.name()),
-            Some(argument) => format!("{}({argument})", self.function.name()),
-        }
+        let arguments = if self.arguments.is_empty() { "*".to_owned() } else { listed(&self.arguments) };
+        let distinct = if self.distinct { "DISTINCT " } else { "" };
+        let order = if self.order_by.is_empty() { String::new() } else { format!(" ORDER BY {}", listed(&self.order_by)) };
+        format!("{}({distinct}{arguments}{order})", self.function.name())
+    }
+}
+
+fn listed(items: &[impl fmt::Display]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = if self.descending { " DESC" } else { "" };
+        let nulls = match (self.descending, self.nulls_first) {
+            (true, true) | (false, false) => "",
+            (false, true) => " NULLS FIRST",
+            (true, false) => " NULLS LAST",
+        };
+        write!(f, "{}{direction}{nulls}", self.by)
     }
 }
 

@@ -30,7 +30,7 @@ pub fn partial_id(window: &OperatorId) -> Option<OperatorId> {
 pub fn state_columns(aggregate: &Aggregate) -> Option<Vec<(&'static str, ColumnType)>> {
     let count = ("count", ColumnType::BigInt);
     let wide = ColumnType::Decimal { precision: 38, scale: 0 };
-    let Some(argument) = aggregate.argument.as_ref().map(|argument| argument.ty) else {
+    let Some(argument) = aggregate.arguments.first().map(|argument| argument.ty) else {
         return (aggregate.function == AggregateFunction::Count).then(|| vec![count]);
     };
     // How a sum is kept: `carry` holds what left an integer's range, `lost` a float's low parts.
@@ -127,8 +127,8 @@ mod tests {
     use crate::time::TimeUnit;
 
     fn aggregate(function: AggregateFunction, ty: Option<ColumnType>) -> Aggregate {
-        let argument = ty.map(|ty| Typed { expr: Expr::Column("x".to_owned()), ty, nullable: true });
-        Aggregate { function, argument, filter: None, ty: ColumnType::BigInt, nullable: true }
+        let arguments = ty.map(|ty| Typed { expr: Expr::Column("x".to_owned()), ty, nullable: true }).into_iter().collect();
+        Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter: None, ty: ColumnType::BigInt, nullable: true }
     }
 
     fn told(function: AggregateFunction, ty: ColumnType) -> Option<String> {

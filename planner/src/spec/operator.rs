@@ -27,6 +27,8 @@ pub enum OperatorKind {
     Window(Window),
     /// Interval join; validated, not available yet.
     Join(Join),
+    /// The first rows of each window, by an order.
+    Top(Top),
     /// Holds rows back and gives them on together: a batch, a span of the clock, a burst.
     Buffer(Buffer),
     /// Puts inputs of one schema together.
@@ -64,12 +66,13 @@ impl TryFrom<OperatorText> for Operator {
             "map" | "filter" => OperatorKind::Map(typed(&text)?),
             "window" | "aggregate" => OperatorKind::Window(typed(&text)?),
             "join" => OperatorKind::Join(typed(&text)?),
+            "top" => OperatorKind::Top(typed(&text)?),
             "buffer" => OperatorKind::Buffer(typed(&text)?),
             "union" => bare(OperatorKind::Union)?,
             "sink" => bare(OperatorKind::Sink)?,
             other => {
                 return Err(format!(
-                    "kind '{other}' of operator '{}' is not known: use source, map, window, join, buffer, union or sink",
+                    "kind '{other}' of operator '{}' is not known: use source, map, window, join, top, buffer, union or sink",
                     text.id
                 ));
             }
@@ -86,6 +89,7 @@ impl From<Operator> for OperatorText {
             OperatorKind::Map(map) => value(serde_json::to_value(map)),
             OperatorKind::Window(window) => value(serde_json::to_value(window)),
             OperatorKind::Join(join) => value(serde_json::to_value(join)),
+            OperatorKind::Top(top) => value(serde_json::to_value(top)),
             OperatorKind::Buffer(buffer) => value(serde_json::to_value(buffer)),
         };
         OperatorText { id: operator.id.clone(), kind: operator.kind.name().to_owned(), parallelism: operator.parallelism, config }
@@ -104,6 +108,7 @@ impl OperatorKind {
             OperatorKind::Source
             | OperatorKind::Map(_)
             | OperatorKind::Join(_)
+            | OperatorKind::Top(_)
             | OperatorKind::Buffer(_)
             | OperatorKind::Union
             | OperatorKind::Sink => None,
@@ -117,6 +122,7 @@ impl OperatorKind {
             OperatorKind::Map(_) => "map",
             OperatorKind::Window(_) => "window",
             OperatorKind::Join(_) => "join",
+            OperatorKind::Top(_) => "top",
             OperatorKind::Buffer(_) => "buffer",
             OperatorKind::Union => "union",
             OperatorKind::Sink => "sink",
@@ -186,6 +192,10 @@ pub struct Projection {
 pub struct Window {
     /// Shape.
     pub window: WindowShape,
+    /// Time column of the input that the windows follow; `None`: the event time of its rows, which is
+    /// the source's time column or, behind a window, `window_end` less 1 ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp_field: Option<String>,
     /// Key columns, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
@@ -198,7 +208,7 @@ pub struct Window {
     /// What fires a window.
     #[serde(default)]
     pub trigger: Trigger,
-    /// Pace of a processing-time trigger.
+    /// How often a window that is still open gives what it has so far, under trigger `processing_time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_interval_ms: Option<u64>,
     /// Live (window, key) entries a task; 0 = no bound.
@@ -207,7 +217,7 @@ pub struct Window {
     /// What happens at the bound.
     #[serde(default)]
     pub on_overflow: OnOverflow,
-    /// Rows for empty windows; validated, not available yet.
+    /// Rows for empty windows (C17).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emit_empty: Option<EmitEmpty>,
 }
@@ -237,11 +247,11 @@ pub struct WindowAggregate {
 pub enum WindowShape {
     /// Back to back.
     Tumbling(Tumbling),
-    /// Overlapping; validated, not available yet.
+    /// Overlapping, or with gaps between them.
     Sliding(Sliding),
-    /// By silence; validated, not available yet.
+    /// By silence.
     Session(Session),
-    /// Growing; validated, not available yet.
+    /// Growing.
     Cumulate(Cumulate),
     /// Each batch is a window of its own, which closes with it: no bounds in the output, no state.
     Batch(BatchShape),
@@ -261,7 +271,7 @@ pub struct Tumbling {
     /// Shift of the boundaries, may be negative.
     #[serde(default)]
     pub offset_ms: i64,
-    /// Calendar days in this zone; validated, not available yet.
+    /// Calendar days in this zone; the size is then whole days of 24 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
 }
@@ -326,6 +336,37 @@ pub enum OnOverflow {
 pub struct EmitEmpty {
     /// For keys seen within this time.
     pub horizon_ms: u64,
+}
+
+/// Config of a top: of the rows of each window and of equal keys, the first `limit` by an order. What
+/// it takes are a window's rows, with maps between at most; it gives them when the window is complete.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Top {
+    /// Key columns, by name; rows are of one window whether or not its bounds are among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// Most significant first. Rows that are equal by it are ordered by all their columns.
+    pub order_by: Vec<TopOrder>,
+    /// Rows that pass, of each window and key.
+    pub limit: u64,
+    /// Name of a column that is added behind the others with the place of the row, from 1.
+    #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+}
+
+/// One column of a top's order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopOrder {
+    /// By name.
+    pub column: String,
+    /// Greatest first.
+    #[serde(default)]
+    pub descending: bool,
+    /// NULL before all others; as in SQL, the default is that NULL is the greatest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nulls_first: Option<bool>,
 }
 
 /// Config of an interval join (JOIN-1).

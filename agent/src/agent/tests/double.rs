@@ -20,6 +20,7 @@ use weir_planner::plan::{Chain, JobPlan, PlanEdge, PlanOperator, Port, Region, R
 use weir_planner::schema::{Column, ColumnType, Schema};
 use weir_planner::spec::{Batch, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow};
 use weir_planner::time::TimeUnit;
+use weir_planner::window::{Aligned, Windows};
 
 /// Window length of the plan.
 pub const SIZE_MS: i64 = 10;
@@ -62,6 +63,8 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
             bound_ms: 0,
             idle_timeout_ms: 0,
             max_future_ms: None,
+            alignment_ms: None,
+            idle_advance_ms: None,
             allowed_lateness_ms: 0,
             late: LatePolicy::Drop,
         }),
@@ -69,10 +72,18 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         batch: Batch::default(),
         bounded: false,
     };
-    let count = Aggregate { function: AggregateFunction::Count, argument: None, filter: None, ty: ColumnType::BigInt, nullable: false };
+    let count = Aggregate {
+        function: AggregateFunction::Count,
+        arguments: Vec::new(),
+        distinct: false,
+        order_by: Vec::new(),
+        filter: None,
+        ty: ColumnType::BigInt,
+        nullable: false,
+    };
     let window = WindowWork {
-        size_ms: SIZE_MS,
-        offset_ms: 0,
+        windows: Windows::Aligned(Aligned::Tumbling { size_ms: SIZE_MS, offset_ms: 0 }),
+        time: None,
         keys: vec!["k".to_owned()],
         aggregates: vec![("n".to_owned(), count)],
         having: None,
@@ -82,8 +93,11 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         late: LatePolicy::Drop,
         on_error: ErrorPolicy::Fail,
         partials: false,
+        early_ms: None,
+        empty_within_ms: None,
     };
-    let sink = SinkWork { options: SinkOptions::Result(Nothing {}), format: None, delivery: Delivery::AtLeastOnce };
+    let sink =
+        SinkWork { options: SinkOptions::Result(Nothing {}), format: None, delivery: Delivery::AtLeastOnce, replaces_by: Vec::new() };
     let one = |name: &str, output: Schema, work: Work| PlanOperator { id: operator(name), output, work };
     let chain = |id: u32, operators: Vec<PlanOperator>| Chain { id: ChainId::new(id), parallelism: 2, operators };
     JobPlan {

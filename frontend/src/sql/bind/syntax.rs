@@ -16,7 +16,8 @@ pub(super) fn check(kind: &OperatorKind, path: &str, faults: &mut Vec<Fault>) {
         }
     };
     match kind {
-        OperatorKind::Source | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink | OperatorKind::Join(_) => {}
+        OperatorKind::Source | OperatorKind::Top(_) | OperatorKind::Buffer(_) | OperatorKind::Union => {}
+        OperatorKind::Sink | OperatorKind::Join(_) => {}
         OperatorKind::Map(map) => {
             if let Some(filter) = &map.filter {
                 told(&filter.sql, format!("{path}.filter"), expression(&filter.sql));

@@ -35,7 +35,7 @@ fn rows(rows: &[(&str, Option<i64>)], first_ms: i64) -> Data {
 fn made(keys: &[&str], sums: bool) -> Batch {
     let argument = Typed { expr: Expr::Column("v".to_owned()), ty: ColumnType::BigInt, nullable: true };
     let (function, ty) = (AggregateFunction::Sum, ColumnType::BigInt);
-    let sum = Aggregate { function, argument: Some(argument), filter: None, ty, nullable: true };
+    let sum = Aggregate { function, arguments: vec![argument], distinct: false, order_by: Vec::new(), filter: None, ty, nullable: true };
     let aggregates = if sums { vec![("s".to_owned(), sum)] } else { Vec::new() };
     let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
     let mut output: Vec<Column> = keys.iter().map(|key| input().0[input().index_of(key).unwrap()].clone()).collect();

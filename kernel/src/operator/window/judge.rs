@@ -11,6 +11,17 @@ use weir_planner::id::OperatorId;
 use weir_planner::plan::WindowWork;
 use weir_planner::spec::LatePolicy;
 use weir_planner::time::tumble_start;
+use weir_planner::window::{Aligned, Windows};
+
+/// Size and offset of tumbling windows.
+pub(crate) fn tumbling(id: &OperatorId, work: &WindowWork) -> Result<(i64, i64), Error> {
+    match work.windows {
+        Windows::Aligned(Aligned::Tumbling { size_ms, offset_ms }) if size_ms > 0 => Ok((size_ms, offset_ms)),
+        Windows::Aligned(_) | Windows::Session { .. } => {
+            Err(Error::new(Class::User, format!("operator '{id}': windows of this shape are not available yet")))
+        }
+    }
+}
 
 /// Judges rows of one window operator, in whichever stage has them first.
 pub(crate) struct Judge {
@@ -26,10 +37,7 @@ impl Judge {
     ///
     /// Errors: windows without a length.
     pub(crate) fn new(id: &OperatorId, work: &WindowWork) -> Result<Self, Error> {
-        if work.size_ms <= 0 {
-            return Err(Error::new(Class::User, format!("operator '{id}': a window of {} ms has no length", work.size_ms)));
-        }
-        let (size_ms, offset_ms) = (work.size_ms, work.offset_ms);
+        let (size_ms, offset_ms) = tumbling(id, work)?;
         Ok(Judge { id: id.clone(), size_ms, offset_ms, lateness_ms: work.allowed_lateness_ms, late: work.late })
     }
 

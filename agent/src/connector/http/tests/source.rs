@@ -177,6 +177,8 @@ fn no_client_ends_a_job_by_a_time_out_of_range() {
         bound_ms: 0,
         idle_timeout_ms: 0,
         max_future_ms: None,
+        alignment_ms: None,
+        idle_advance_ms: None,
         allowed_lateness_ms: 0,
         late: LatePolicy::default(),
     });

@@ -18,6 +18,8 @@ fn work(unit: TimeUnit, bound_ms: i64) -> TimeWork {
         bound_ms,
         idle_timeout_ms: 0,
         max_future_ms: None,
+        alignment_ms: None,
+        idle_advance_ms: None,
         allowed_lateness_ms: 0,
         late: LatePolicy::Drop,
     }
