@@ -1,14 +1,21 @@
-"""Weir beside DuckDB and DataFusion on the same bytes, one core each, one after the other.
+"""Weir beside its peers on the same bids, one core each, one after the other: a table of ratios.
 
-    tests/.env/bin/python tests/bench/compare.py                       # 5,000,000 bids, made once
-    tests/.env/bin/python tests/bench/compare.py --rows 500000 --repeat 1
-    tests/.env/bin/python tests/bench/compare.py --input my/bids.ndjson --peers duckdb
+    cargo build --release
+    tests/bench/compare.py --venv DIR --setup           # once: makes a virtual environment with the peers
+    tests/bench/compare.py --venv DIR                   # 5,000,000 bids, made once; every query and peer
+    tests/bench/compare.py --venv DIR --queries q5,q12 --peers flink,clink --repeat 5
+    tests/bench/compare.py --venv DIR --formats parquet # the peers that read Parquet
 
-Query q12: bids per bidder in tumbling windows of 10 s of event time. Each side reads the file anew
-in every run and gives all result rows; each run is a process of its own, pinned to one core. The
-table shows the median run. A difference in the results is an error, whatever the speed.
+Queries: q0 pass-through, q1 price * 0.908, q2 auction % 123 = 0, q5 count per auction in windows of
+10 s every 2 s, q7 highest price in windows of 10 s, q11 count per bidder in sessions with a gap of
+10 s, q12 count per bidder in windows of 10 s; all of event time.
 
-Weir must be built before: cargo build --release
+Peers: flink and clink are streaming engines and read JSON alone (clink: the same bids with times as
+milliseconds, since it reads no others); duckdb and datafusion are batch engines that know where
+the input ends. Every engine reads the file anew in each run, with one thread or parallelism 1,
+pinned to one core with all that it starts. The tables show the median of the runs; on a machine that
+does other work the ratios per CPU second count, wall clocks do not. Result rows that differ between
+engines, or from what is known of the 5,000,000 bids, are an error, whatever the speed.
 """
 import argparse
 import json
@@ -17,196 +24,194 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
+import venv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-WINDOW_MS = 10_000
-TIMES = {"dateTime": '"dateTime"', "date_time": "date_time"}
+QUERIES = ["q0", "q1", "q2", "q5", "q7", "q11", "q12"]
+PEERS = ["flink", "clink", "duckdb", "datafusion"]
+# Result rows of the 5,000,000 bids with the seed of nexgen.py: DuckDB, DataFusion and Flink agree on them.
+KNOWN_ROWS = 5_000_000
+KNOWN = {"q0": 5_000_000, "q1": 5_000_000, "q2": 40_809, "q5": 1_639_596, "q7": 28, "q11": 108_615, "q12": 130_950}
+LONGEST_S = 3_600
 
 
-def format_of(path):
-    ending = os.path.splitext(path)[1]
-    kinds = {".ndjson": "json", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
-    if ending not in kinds:
-        sys.exit(f"{path}: the ending {ending!r} is not known, use one of {', '.join(kinds)}")
-    return kinds[ending]
-
-
-def time_column(path):
-    """The generator of the benchmark calls it dateTime, ours of the SQL examples date_time."""
-    if format_of(path) == "parquet":
-        import pyarrow.parquet as pq
-
-        names = pq.read_schema(path).names
-    else:
-        with open(path, "rb") as lines:
-            names = list(json.loads(lines.readline()))
-    for name in TIMES:
-        if name in names:
-            return name
-    sys.exit(f"{path}: none of the columns {', '.join(TIMES)} in {names}")
-
-
-# The peers. Each runs in a child process and prints one line of JSON: rows out, and the sum of all
-# counts, which must be the number of rows that were read.
-
-
-def counted(batches):
-    import pyarrow.compute as pc
-
-    rows = total = 0
-    for batch in batches:
-        rows += batch.num_rows
-        total += pc.sum(batch.column(2)).as_py() or 0
-    return rows, total
-
-
-def duckdb_q12(path, threads):
-    import duckdb
-
-    connection = duckdb.connect(config={"threads": threads})
-    column = TIMES[time_column(path)]
-    if format_of(path) == "parquet":
-        source = f"read_parquet('{path}')"
-    else:
-        # Only the columns that the query asks for are named, as the reader of Weir does.
-        source = f"read_json('{path}', format='newline_delimited', columns={{bidder: 'BIGINT', {column}: 'TIMESTAMP'}})"
-    query = f"SELECT bidder, epoch_ms({column}) // {WINDOW_MS} AS w, count(*) AS n FROM {source} GROUP BY bidder, w"
-    return counted(connection.sql(query).to_arrow_reader(65_536))
-
-
-def datafusion_q12(path, threads):
-    import datafusion
-    import pyarrow as pa
-
-    context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(threads))
-    name = time_column(path)
-    if format_of(path) == "parquet":
-        context.register_parquet("bid", path)
-    else:
-        schema = pa.schema([("bidder", pa.int64()), (name, pa.timestamp("ms"))])
-        context.register_json("bid", path, file_extension=os.path.splitext(path)[1], schema=schema)
-    ms = f"CAST(CAST({TIMES[name]} AS TIMESTAMP(3)) AS BIGINT)"
-    query = f"SELECT bidder, {ms} / {WINDOW_MS} AS w, count(*) AS n FROM bid GROUP BY bidder, {ms} / {WINDOW_MS}"
-    return counted(batch.to_pyarrow() for batch in context.sql(query).execute_stream())
-
-
-PEERS = {"duckdb": duckdb_q12, "datafusion": datafusion_q12}
-
-
-def run_peer(name, path, threads):
-    """The child's part: time the query alone, not the interpreter's start."""
-    import importlib
-    import resource
-
-    for module in (name, "pyarrow.compute", "pyarrow.parquet"):
-        importlib.import_module(module)
-    before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    rows, total = PEERS[name](path, threads)
-    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    peak = after.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"rows": total, "seconds": seconds, "cpu_seconds": cpu, "out_rows": rows, "peak_rss_bytes": peak}))
-
-
-# The parent's part.
+def setup(path):
+    venv.create(path, with_pip=True)
+    python = os.path.join(path, "bin", "python")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--requirement", os.path.join(HERE, "requirements-peers.txt")], check=True)
+    if shutil.which("java") is None:
+        print("there is no java in PATH: flink needs version 11 or 17", file=sys.stderr)
 
 
 def pinned(command, core):
     return ["taskset", "-c", str(core), *command] if shutil.which("taskset") else command
 
 
-def last_json(text):
-    for line in reversed(text.strip().splitlines()):
+def lines_of_json(text):
+    found = []
+    for line in text.splitlines():
         try:
-            return json.loads(line)
+            value = json.loads(line)
         except ValueError:
             continue
-    return None
+        if isinstance(value, dict):
+            found.append(value)
+    return found
 
 
 def measure(command, core, what):
-    done = subprocess.run(pinned(command, core), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
-    figures = last_json(done.stdout)
-    if done.returncode != 0 or figures is None:
+    """The figures that a command prints, one line of JSON a run; `None` where the engine has no such query."""
+    done = subprocess.run(pinned(command, core), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LONGEST_S)
+    figures = lines_of_json(done.stdout)
+    if done.returncode != 0 or not figures:
         sys.exit(f"{what} failed ({done.returncode}): {' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return figures
+    return None if "absent" in figures[0] else figures
 
 
-def commands(engine, path, a):
+def runs_of(engine, query, paths, kind, a):
     if engine == "weir":
-        command = [a.weir, "bench", "nexmark", "--query", "q12", "--input", path]
-        return command + a.weir_args.split()
-    return [sys.executable, os.path.abspath(__file__), "--child", engine, "--input", path]
+        command = [a.weir, "bench", "nexmark", "--query", query, "--input", paths[kind], *a.weir_args.split()]
+        return [measure(command, a.core, f"weir, {query}")[-1] for _ in range(a.repeat)]
+    path = paths["json-ms"] if engine == "clink" and kind == "json" else paths[kind]
+    runner = os.path.join(HERE, "peers", f"{engine}_peer.py")
+    command = [a.python, runner, "--input", path, "--query", query, "--repeat", str(a.repeat)]
+    return measure(command, a.core, f"{engine}, {query}")
 
 
-def median_run(engine, path, a):
-    runs = [measure(commands(engine, path, a), a.core, engine) for _ in range(a.repeat)]
-    answers = {(run["rows"], run["out_rows"]) for run in runs}
+def median_of(engine, query, runs):
+    answers = {run["out_rows"] for run in runs}
     if len(answers) != 1:
-        sys.exit(f"{engine} on {path} gave different results in its runs: {sorted(answers)}")
-    middle = sorted(runs, key=lambda run: run["seconds"])[len(runs) // 2]
-    middle["spread"] = max(run["seconds"] for run in runs) / min(run["seconds"] for run in runs)
-    middle["cpu_seconds"] = statistics.median(run["cpu_seconds"] for run in runs)
-    return middle
+        sys.exit(f"{engine} gave different results for {query} in its runs: {sorted(answers)}")
+    middle = {name: statistics.median(run[name] for run in runs) for name in ("seconds", "cpu_seconds", "peak_rss_bytes")}
+    spread = max(run["cpu_seconds"] for run in runs) / min(run["cpu_seconds"] for run in runs)
+    return {**middle, "cpu_spread": spread, "out_rows": answers.pop()}
 
 
-def table(kind, figures):
-    weir = figures["weir"]
-    print(f"\nq12, {kind}, {weir['rows']:,} bids, one core, median run")
-    print(f"{'engine':<12}{'seconds':>9}{'M rows/s':>10}{'M rows/cpu-s':>14}{'peak MB':>9}{'result rows':>13}{'weir is':>10}{'per cpu-s':>11}")
-    for engine, run in figures.items():
-        wall, cpu = run["rows"] / run["seconds"], run["rows"] / max(run["cpu_seconds"], 1e-9)
-        ratio = run["seconds"] / weir["seconds"]
-        cpu_ratio = run["cpu_seconds"] / max(weir["cpu_seconds"], 1e-9)
-        against = f"{ratio:>9.2f}x{cpu_ratio:>10.2f}x" if engine != "weir" else f"{'':>10}{'':>11}"
-        peak = run.get("peak_rss_bytes", 0) / 1e6
-        print(f"{engine:<12}{run['seconds']:>9.2f}{wall / 1e6:>10.2f}{cpu / 1e6:>14.2f}{peak:>9.0f}{run['out_rows']:>13,}{against}")
-
-
-def compare(path, a):
-    figures = {engine: median_run(engine, path, a) for engine in ["weir", *a.peers]}
-    table(format_of(path), figures)
-    answers = {engine: (run["rows"], run["out_rows"]) for engine, run in figures.items()}
+def check(query, figures, rows, made):
+    answers = {engine: run["out_rows"] for engine, run in figures.items()}
+    if made and rows == KNOWN_ROWS:
+        answers["known"] = KNOWN[query]
     if len(set(answers.values())) != 1:
-        sys.exit(f"the results differ, (rows counted, result rows): {answers}")
+        sys.exit(f"the result rows of {query} differ: {answers}")
+
+
+def rates(run, rows):
+    return rows / run["seconds"] / 1e6, rows / max(run["cpu_seconds"], 1e-9) / 1e6
+
+
+def table(head, body):
+    lines = [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body]]
+    return "\n".join(lines)
+
+
+def print_tables(kind, figures, rows, engines):
+    """`figures` by query, then by engine."""
+
+    def rate(query, engine):
+        if engine not in figures[query]:
+            return "-"
+        wall, cpu = rates(figures[query][engine], rows)
+        return f"{wall:.2f} ({cpu:.2f})"
+
+    def ratio(query, peer):
+        if peer not in figures[query]:
+            return "-"
+        ours, theirs = rates(figures[query]["weir"], rows), rates(figures[query][peer], rows)
+        return f"{ours[0] / theirs[0]:.2f}x ({ours[1] / theirs[1]:.2f}x)"
+
+    def peak(query, engine):
+        return f"{figures[query][engine]['peak_rss_bytes'] / 1e6:.0f}" if engine in figures[query] else "-"
+
+    peers = [engine for engine in engines if engine != "weir"]
+    print(f"\n{kind}, {rows:,} bids, one core each, median: M rows/s, wall (per CPU second)\n")
+    print(table(["query", *engines, "result rows"], [[q, *(rate(q, e) for e in engines), f"{figures[q]['weir']['out_rows']:,}"] for q in figures]))
+    if peers:
+        print("\nWeir is faster by, wall (per CPU second)\n")
+        print(table(["query", *peers], [[q, *(ratio(q, e) for e in peers)] for q in figures]))
+    print("\npeak memory, MB\n")
+    print(table(["query", *engines], [[q, *(peak(q, e) for e in engines)] for q in figures]))
+
+
+def input_files(a):
+    """Paths by kind, number of bids, and whether they are of the generator."""
+    if a.input:
+        kind = "parquet" if a.input.endswith(".parquet") else "json"
+        paths = {kind: os.path.abspath(a.input)}
+        if a.input_ms:
+            paths["json-ms"] = os.path.abspath(a.input_ms)
+        return paths, None, False
+    command = [a.python, os.path.join(HERE, "nexgen.py"), os.path.join(a.data, f"bids-{a.rows}"), "--rows", str(a.rows)]
+    kinds = [kind for kind in a.formats if kind in ("json", "parquet")] + ["json-ms"] * ("clink" in a.peers and "json" in a.formats)
+    done = subprocess.run([*command, "--only", ",".join(kinds)], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit("the bids could not be made")
+    return lines_of_json(done.stdout)[-1], a.rows, True
+
+
+def compare(kind, paths, rows, made, a):
+    def can_read(peer):
+        return peer in ("duckdb", "datafusion") or (kind == "json" and (peer != "clink" or "json-ms" in paths))
+
+    peers = [peer for peer in a.peers if can_read(peer)]
+    figures = {}
+    for query in a.queries:
+        figures[query] = {}
+        for engine in ["weir", *peers]:
+            runs = runs_of(engine, query, paths, kind, a)
+            if runs is None:
+                continue
+            if engine == "weir":
+                rows = runs[0]["rows"]
+            figures[query][engine] = median_of(engine, query, runs)
+            wall, cpu = rates(figures[query][engine], rows)
+            print(f"{query} {engine}: {wall:.2f} M rows/s, {cpu:.2f} per CPU second, spread {figures[query][engine]['cpu_spread']:.2f}", file=sys.stderr)
+        check(query, figures[query], rows, made)
+    print_tables(kind, figures, rows, ["weir", *peers])
     return figures
+
+
+def chosen(parser, text, known, what):
+    names = [name for name in text.split(",") if name]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        parser.error(f"unknown {what} {', '.join(unknown)}: choose from {', '.join(known)}")
+    return names
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", action="append", default=[], help="a file of bids; without it some are made")
-    parser.add_argument("--rows", type=int, default=5_000_000, help="bids to make")
+    parser.add_argument("--venv", default=os.path.join(HERE, ".venv"), help="the virtual environment with the peers")
+    parser.add_argument("--setup", action="store_true", help="make it and install the peers, then end")
+    parser.add_argument("--queries", default=",".join(QUERIES))
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--formats", default="json")
+    parser.add_argument("--rows", type=int, default=KNOWN_ROWS, help="bids to make")
     parser.add_argument("--data", default=os.path.join(ROOT, "tests", ".data"), help="where made bids are kept")
-    parser.add_argument("--formats", default="json,parquet")
-    parser.add_argument("--peers", default="duckdb,datafusion")
+    parser.add_argument("--input", help="a file of bids, instead of made ones")
+    parser.add_argument("--input-ms", help="the same bids for clink, with times as milliseconds")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0)
     parser.add_argument("--weir", default=os.path.join(ROOT, "target", "release", "weir"))
-    parser.add_argument("--weir-args", default="", help="more arguments for weir bench, such as '--parallelism 1'")
-    parser.add_argument("--json", action="store_true", help="also print the figures as one line of JSON")
-    parser.add_argument("--child", choices=sorted(PEERS), help=argparse.SUPPRESS)
+    parser.add_argument("--weir-args", default="", help="more arguments for weir bench, such as '--epoch-ms 2000'")
+    parser.add_argument("--json", help="a file for all figures")
     a = parser.parse_args()
-    if a.child:
-        run_peer(a.child, a.input[0], 1)
+    if a.setup:
+        setup(a.venv)
         return
-    a.peers = [peer for peer in a.peers.split(",") if peer]
-    unknown = [peer for peer in a.peers if peer not in PEERS]
-    if unknown:
-        sys.exit(f"unknown peers {unknown}: choose from {', '.join(PEERS)}")
+    a.queries = chosen(parser, a.queries, QUERIES, "queries")
+    a.peers = chosen(parser, a.peers, PEERS, "peers")
+    a.formats = chosen(parser, a.formats, ["json", "parquet"], "formats")
+    a.python = os.path.join(a.venv, "bin", "python")
+    if not os.path.exists(a.python):
+        sys.exit(f"{a.venv} is no virtual environment: make one with --setup, or name one with --venv")
     if not os.path.exists(a.weir):
         sys.exit(f"{a.weir} is not there: run cargo build --release, or name a binary with --weir")
-    inputs = a.input
-    if not inputs:
-        sys.path.insert(0, HERE)
-        import nexgen
-
-        made = nexgen.write(os.path.join(a.data, f"bids-{a.rows}"), a.rows, nexgen.Shape())
-        inputs = [made[kind] for kind in a.formats.split(",")]
-    figures = {path: compare(path, a) for path in inputs}
+    paths, rows, made = input_files(a)
+    figures = {kind: compare(kind, paths, rows, made, a) for kind in paths if kind != "json-ms"}
     if a.json:
-        print(json.dumps(figures))
+        with open(a.json, "w") as file:
+            json.dump(figures, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ auction, and three quarters come from a busy bidder.
 
     python tests/bench/nexgen.py OUT --rows 5000000
 
-writes OUT/bid.ndjson and OUT/bid.parquet.
+writes OUT/bid.ndjson, OUT/bid.parquet, and OUT/bid-ms.ndjson, which is the first with its times
+as milliseconds since 1970, for engines that do not read the text of a time. With --only others
+are left out.
 """
 import argparse
 import json
@@ -112,13 +114,15 @@ def bids(numbers, shape):
     )
 
 
-def ndjson(table):
+def ndjson(table, times_in_ms=False):
     """One JSON object a line; no text above needs an escape."""
     parts = []
     for index, name in enumerate(table.column_names):
         column = table.column(name).combine_chunks()
         key = ("{" if index == 0 else ",") + json.dumps(name) + ":"
-        if pa.types.is_timestamp(column.type):
+        if pa.types.is_timestamp(column.type) and times_in_ms:
+            parts += [key, pc.cast(pc.cast(column, pa.int64()), pa.string())]
+        elif pa.types.is_timestamp(column.type):
             parts += [key + '"', pc.strftime(column, format="%Y-%m-%dT%H:%M:%S"), '"']
         elif pa.types.is_string(column.type):
             parts += [key + '"', column, '"']
@@ -132,23 +136,37 @@ def ndjson(table):
     return memoryview(data)[int(ends[lines.offset]) : int(ends[lines.offset + len(lines)])]
 
 
-def write(out, rows, shape, chunk=250_000):
-    """Writes OUT/bid.ndjson and OUT/bid.parquet; files of before with the same arguments are kept."""
+KINDS = {"json": "bid.ndjson", "json-ms": "bid-ms.ndjson", "parquet": "bid.parquet"}
+
+
+def write(out, rows, shape, kinds=tuple(KINDS), chunk=250_000):
+    """Writes the files of these kinds; those of before with the same arguments are kept."""
     os.makedirs(out, exist_ok=True)
-    paths = {"json": os.path.join(out, "bid.ndjson"), "parquet": os.path.join(out, "bid.parquet")}
+    paths = {kind: os.path.join(out, KINDS[kind]) for kind in kinds}
     stamp, wanted = os.path.join(out, "stamp"), f"{rows} {shape}\n"
-    if os.path.exists(stamp) and open(stamp).read() == wanted and all(os.path.exists(p) for p in paths.values()):
-        return paths
-    if os.path.exists(stamp):
-        os.remove(stamp)
-    parquet = None
-    with open(paths["json"], "wb") as lines:
+    if not os.path.exists(stamp) or open(stamp).read() != wanted:
+        for name in [*KINDS.values(), "stamp"]:
+            if os.path.exists(os.path.join(out, name)):
+                os.remove(os.path.join(out, name))
+    missing = {kind: path for kind, path in paths.items() if not os.path.exists(path)}
+    if missing:
+        # A file has its name once it is whole.
+        half = {kind: path + ".part" for kind, path in missing.items()}
+        files = {kind: open(path, "wb") for kind, path in half.items()}
+        parquet = None
         for first in range(0, rows, chunk):
             table = bids(bid_numbers(first, min(first + chunk, rows)), shape)
-            parquet = parquet or pq.ParquetWriter(paths["parquet"], table.schema, compression="snappy")
-            parquet.write_table(table)
-            lines.write(ndjson(table))
-    parquet.close()
+            for kind, file in files.items():
+                if kind == "parquet":
+                    parquet = parquet or pq.ParquetWriter(file, table.schema, compression="snappy")
+                    parquet.write_table(table)
+                else:
+                    file.write(ndjson(table, kind == "json-ms"))
+        if parquet:
+            parquet.close()
+        for kind, file in files.items():
+            file.close()
+            os.replace(half[kind], missing[kind])
     with open(stamp, "w") as file:
         file.write(wanted)
     return paths
@@ -161,8 +179,13 @@ def main():
     parser.add_argument("--events-per-second", type=int, default=Shape.events_per_second)
     parser.add_argument("--seed", type=int, default=Shape.seed)
     parser.add_argument("--disorder-ms", type=int, default=0)
+    parser.add_argument("--only", default=",".join(KINDS), help="which files to write")
     a = parser.parse_args()
-    print(json.dumps(write(a.out, a.rows, Shape(a.events_per_second, a.seed, a.disorder_ms))))
+    kinds = [kind for kind in a.only.split(",") if kind]
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or a.rows < 1:
+        parser.error(f"unknown kinds {unknown}: choose from {', '.join(KINDS)}" if unknown else "--rows must be at least 1")
+    print(json.dumps(write(a.out, a.rows, Shape(a.events_per_second, a.seed, a.disorder_ms), kinds)))
 
 
 if __name__ == "__main__":
