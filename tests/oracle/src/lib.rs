@@ -1,6 +1,15 @@
 //! Naive recomputation of what Weir computes, sharing no code with it: rows one by one, maps of
 //! plain values, arithmetic wide enough not to think about.
 
+pub mod aggregate;
+mod days;
+pub mod judge;
+pub mod query;
+pub mod shape;
+pub mod top;
+pub mod update;
+pub mod value;
+
 use std::collections::BTreeMap;
 
 /// One input row. Rows of a split are in the order in which the split gives them; how splits
