@@ -7,9 +7,11 @@ use crate::chain::{Chain, ChainReport, Head, Input, Lane, SourceHead, Stage, Tai
 use crate::edge::{BYTES_MAX, Receiver, Sender, edge};
 use crate::error::Error;
 use crate::io::{Clock, Restored, Sink, Source, Wake};
+use crate::operator::Operator;
 use crate::operator::batch::Batch;
 use crate::operator::buffer::Buffer;
 use crate::operator::partial::Partial;
+use crate::operator::session::Session;
 use crate::operator::stateless::{Map, Union};
 use crate::operator::window::{Budget, Seat, Window};
 use crate::route::Output;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::{ChainId, OperatorId, TaskId};
 use weir_planner::plan::{self, JobPlan, PlanEdge, Port, Routing, Work};
+use weir_planner::window::Windows;
 
 /// What the agent brings for a plan: opened connectors, state, clock, wake-ups, a place for reports.
 pub struct Parts {
@@ -175,8 +178,12 @@ fn build_chain(
             }
             Work::Window(work) => {
                 let restored = parts.restored.remove(&key).unwrap_or_default();
-                let window = Window::new(&operator.id, work, &input, &operator.output, seat(), &restored)?;
-                stages.push(Stage { task, operator: Box::new(window) });
+                let (id, output) = (&operator.id, &operator.output);
+                let operator: Box<dyn Operator> = match work.windows {
+                    Windows::Aligned(_) => Box::new(Window::new(id, work, &input, output, seat(), &restored)?),
+                    Windows::Session { .. } => Box::new(Session::new(id, work, &input, output, seat(), &restored)?),
+                };
+                stages.push(Stage { task, operator });
             }
             Work::Partial(work) => {
                 let partial = Partial::new(&operator.id, work, &input, &operator.output)?;

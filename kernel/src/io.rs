@@ -184,6 +184,7 @@ pub struct StateImage {
     pub subtask: u32,
     /// One row a changed entry, ascending by the first column `__key_group` (UInt32). Then the
     /// operator's own columns: for windows `__window_start` (Int64 ms), keys, accumulator columns.
+    /// [`crate::state::merge`] says how an entry has an end of its own, and how it is no more.
     pub rows: RecordBatch,
     /// Entries whose window ends at or before this are gone, those in this image included (ms);
     /// `i64::MIN` when none.

@@ -14,6 +14,7 @@ pub mod batch;
 pub mod buffer;
 pub(crate) mod grouping;
 pub mod partial;
+pub mod session;
 pub(crate) mod sift;
 pub mod stateless;
 pub mod window;

@@ -7,5 +7,6 @@ pub mod held;
 pub mod index;
 pub mod layout;
 pub mod merge;
+pub mod sessions;
 
 pub use merge::merge_images;

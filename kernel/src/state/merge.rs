@@ -6,15 +6,25 @@ use crate::io::StateImage;
 use crate::route::key::Encoded;
 use crate::state::layout::{KEY_GROUP, WINDOW_START, scalar, sorted};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::interleave;
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::{filter_record_batch, interleave, not};
 use arrow::datatypes::{DataType, Int64Type};
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_planner::error::Class;
 
+/// Column with the end of an entry's window, ms, of entries that do not all have one length: it is
+/// retired by this. Images without it have the scalar `size_ms`.
+pub const ENTRY_END: &str = "__a_end";
+/// Column that is true for an entry that is no more though its window is not retired: it became
+/// another, or part of another. It hides what older images say of the entry and must therefore stay
+/// until the entry is retired, for which its [`ENTRY_END`] is no less than that of any of them.
+pub const ENTRY_GONE: &str = "__a_gone";
+
 /// The newest after-image of each (window, key) of the images of one task, given oldest first;
-/// retired windows are left out. Restoring the result equals restoring all of them.
+/// retired windows are left out. Restoring the result equals restoring all of them, and so does
+/// restoring it behind older images of the task.
 ///
 /// Errors: no image, images of several tasks, or of different shapes.
 pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
@@ -28,19 +38,17 @@ pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
     if images.iter().any(|image| image.rows.schema().fields() != newest.rows.schema().fields()) {
         return Err(corrupt("has images of different columns"));
     }
-    let size_ms = scalar(newest, "size_ms")?;
+    let lengths = Lengths::of(newest)?;
     let retired_ms = images.iter().map(|image| image.retired_ms).max().unwrap_or(i64::MIN);
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let mut picks = Vec::new();
     let mut encoded = Encoded::default();
     for (number, image) in images.iter().enumerate().rev() {
         let (starts, keys) = identity(&image.rows).ok_or_else(|| corrupt("lacks its leading columns"))?;
-        let starts = starts.as_primitive::<Int64Type>();
+        let retired = lengths.retired(&image.rows, &starts, retired_ms).ok_or_else(|| corrupt("lacks the ends of its windows"))?;
         encoded.encode(&keys, image.rows.num_rows())?;
         for row in 0..image.rows.num_rows() {
-            // An end past the end of time has not been reached.
-            let gone = starts.value(row).checked_add(size_ms).is_some_and(|end| end <= retired_ms);
-            if gone || seen.contains(encoded.key(row)) {
+            if retired.value(row) || seen.contains(encoded.key(row)) {
                 continue;
             }
             seen.insert(encoded.key(row).to_vec());
@@ -64,7 +72,38 @@ pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
     })
 }
 
-/// The images of several tasks of an operator, oldest first, as one image for each task.
+/// How long the windows of an image are.
+enum Lengths {
+    /// All the same.
+    Fixed(i64),
+    /// Each entry has its end.
+    Own,
+}
+
+impl Lengths {
+    fn of(image: &StateImage) -> Result<Self, Error> {
+        match image.rows.column_by_name(ENTRY_END) {
+            Some(_) => Ok(Lengths::Own),
+            None => scalar(image, "size_ms").map(Lengths::Fixed),
+        }
+    }
+
+    /// Which of the entries that start at `starts` are retired.
+    fn retired(&self, rows: &RecordBatch, starts: &ArrayRef, retired_ms: i64) -> Option<BooleanBuffer> {
+        let over = |array: &ArrayRef, length_ms: i64| {
+            let ends = array.as_primitive_opt::<Int64Type>()?.values().clone();
+            // An end past the end of time has not been reached.
+            Some(BooleanBuffer::collect_bool(ends.len(), |row| ends[row].checked_add(length_ms).is_some_and(|end| end <= retired_ms)))
+        };
+        match self {
+            Lengths::Fixed(size_ms) => over(starts, *size_ms),
+            Lengths::Own => over(rows.column_by_name(ENTRY_END)?, 0),
+        }
+    }
+}
+
+/// The images of several tasks of an operator, oldest first, as one image for each task, without
+/// entries that are no more.
 ///
 /// Errors: as [`merge_images`].
 pub(crate) fn merge_by_task(images: &[Arc<StateImage>]) -> Result<Vec<StateImage>, Error> {
@@ -72,7 +111,14 @@ pub(crate) fn merge_by_task(images: &[Arc<StateImage>]) -> Result<Vec<StateImage
     for image in images {
         by_subtask.entry(image.subtask).or_default().push(image.clone());
     }
-    by_subtask.values().map(|images| merge_images(images)).collect()
+    by_subtask.values().map(|images| merge_images(images).and_then(left)).collect()
+}
+
+/// Without entries that are no more.
+fn left(image: StateImage) -> Result<StateImage, Error> {
+    let Some(gone) = image.rows.column_by_name(ENTRY_GONE).and_then(|gone| gone.as_boolean_opt()) else { return Ok(image) };
+    let rows = filter_record_batch(&image.rows, &not(gone).map_err(broken)?).map_err(broken)?;
+    Ok(StateImage { rows, ..image })
 }
 
 /// The window starts, and the columns that make an entry what it is: window start and keys.

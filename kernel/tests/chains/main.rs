@@ -6,6 +6,7 @@ mod held;
 mod lanes;
 mod plans;
 mod recovery;
+mod sessions;
 mod sides;
 mod stages;
 mod times;

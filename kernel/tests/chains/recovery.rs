@@ -11,7 +11,7 @@ use weir_oracle::tumble_late;
 use weir_planner::plan::JobPlan;
 
 /// What a crash leaves: outputs cut back to the decided lengths.
-fn crash(outs: &BTreeMap<u32, Out>, cut: &Cut) {
+pub fn crash(outs: &BTreeMap<u32, Out>, cut: &Cut) {
     for (subtask, out) in outs {
         out.0.lock().truncate(cut.lengths.get(subtask).copied().unwrap_or(0) as usize);
     }
@@ -23,7 +23,7 @@ fn restart(plan: &JobPlan, feed: &Feed, seed: u64, pace: Pace, cut: &Cut, outs: 
 }
 
 /// Compacts the images of each task into one.
-fn compacted(cut: &Cut) -> Cut {
+pub fn compacted(cut: &Cut) -> Cut {
     let mut cut = cut.clone();
     for images in cut.images.values_mut() {
         let mut by_subtask: BTreeMap<u32, Vec<_>> = BTreeMap::new();
