@@ -13,6 +13,7 @@ use crate::operator::buffer::Buffer;
 use crate::operator::partial::Partial;
 use crate::operator::session::Session;
 use crate::operator::stateless::{Map, Union};
+use crate::operator::top::Top;
 use crate::operator::window::{Budget, Seat, Window};
 use crate::route::Output;
 use crate::side::{SideEdge, Sides};
@@ -193,9 +194,10 @@ fn build_chain(
                 let batch = Batch::new(&operator.id, work, &input, &operator.output)?;
                 stages.push(Stage { task, operator: Box::new(batch) });
             }
-            Work::Top(_) => {
-                let message = format!("operator '{}': the first rows of windows are not available yet", operator.id);
-                return Err(Error::new(Class::User, message));
+            Work::Top(work) => {
+                let restored = parts.restored.remove(&key).unwrap_or_default();
+                let top = Top::new(&operator.id, work, &input, &operator.output, seat(), &restored)?;
+                stages.push(Stage { task, operator: Box::new(top) });
             }
             Work::Buffer(work) => {
                 let restored = parts.restored.remove(&key).unwrap_or_default();

@@ -17,6 +17,7 @@ pub mod partial;
 pub mod session;
 pub(crate) mod sift;
 pub mod stateless;
+pub mod top;
 pub mod window;
 
 use crate::envelope::{Data, Envelope};

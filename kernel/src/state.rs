@@ -8,5 +8,6 @@ pub mod index;
 pub mod layout;
 pub mod merge;
 pub mod sessions;
+pub mod tops;
 
 pub use merge::merge_images;

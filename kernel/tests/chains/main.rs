@@ -10,5 +10,6 @@ mod sessions;
 mod sides;
 mod stages;
 mod times;
+mod tops;
 mod windows;
 mod world;
