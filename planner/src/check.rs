@@ -14,7 +14,11 @@ mod secret;
 pub mod side;
 mod sink;
 mod source;
+mod top;
+pub mod trail;
+pub mod update;
 mod values;
+pub(crate) mod window;
 
 use crate::connector::SourceOptions;
 use crate::error::Fault;
@@ -49,6 +53,7 @@ pub fn check(spec: &JobSpec, door: Horizon) -> Vec<Fault> {
     http::check(spec, &mut faults);
     secret::check(spec, &mut faults);
     if let Some(graph) = Graph::of(spec) {
+        update::check(spec, &graph, &mut faults);
         flow(spec, &graph, &mut faults);
     }
     faults
@@ -85,6 +90,9 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
         if asked > 1 && operator.kind.timed_window().is_some_and(|window| window.keys.is_empty()) {
             notices.push(format!("window '{}' has no keys and runs as one task", operator.id));
         }
+    }
+    if let Some(graph) = Graph::of(spec) {
+        update::notices(spec, &graph, &mut notices);
     }
     notices
 }
@@ -155,6 +163,9 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
         if operator.kind.timed_window().is_some() {
             source::timed(spec, at, &upstream[at], faults);
         }
+        if let OperatorKind::Top(_) = operator.kind {
+            top::input(spec, graph, at, faults);
+        }
         let Some(inputs) = known.inputs(graph, at) else { continue };
         if inputs.is_empty() && !matches!(operator.kind, OperatorKind::Source) {
             continue;
@@ -182,6 +193,7 @@ fn flow(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
         let output = of_operator(&operator.kind, source, &input, graph.updates(spec, at)).filter(|schema| !schema.0.is_empty());
         known.put(at, input, output);
     }
+    trail::check(spec, graph, &known, faults);
 }
 
 /// Every column that a bound expression reads exists in its input.

@@ -12,6 +12,7 @@ use crate::check::columns::{of_operator, pending, read_by_operator};
 use crate::check::flow::Flow;
 use crate::check::graph::Graph;
 use crate::check::side::SideRows;
+use crate::check::trail::Trails;
 use crate::error::{Fault, Faults};
 use crate::plan::{Chain, JobPlan, PlanOperator};
 use crate::schema::Schema;
@@ -32,17 +33,19 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
         return Err(Fault::new("schema_pending", "", message).with_hint("they are taken from its first rows; or declare them").into());
     }
     let graph = Graph::of(spec).ok_or_else(|| missed(spec, "its graph"))?;
-    let schemas = schemas(spec, &graph)?;
-    let upstream = graph.sources_upstream(spec);
+    let flow = flow(spec, &graph)?;
+    let schemas: Vec<Schema> = (0..spec.operators.len()).map(|at| flow.given(at).cloned().unwrap_or_default()).collect();
+    let trails = Trails::of(spec, &graph, &flow);
+    let judged = graph.sources_judged(spec);
     let mut operators = Vec::with_capacity(spec.operators.len());
     for (at, operator) in spec.operators.iter().enumerate() {
-        let lateness = upstream[at]
+        let lateness = judged[at]
             .iter()
             .filter_map(|&source| source_of(spec, source))
             .map(|source| source.time.allowed_lateness_ms)
             .max()
             .unwrap_or(0);
-        let work = work::of(spec, &graph, at, &schemas[at], lateness).ok_or_else(|| missed(spec, operator.id.as_str()))?;
+        let work = work::of(spec, &graph, &trails, at, &schemas[at], lateness).ok_or_else(|| missed(spec, operator.id.as_str()))?;
         operators.push(Some(PlanOperator { id: operator.id.clone(), output: schemas[at].clone(), work }));
     }
     let layout = layout::of(spec, &graph, &schemas);
@@ -91,8 +94,8 @@ fn source_of(spec: &JobSpec, operator: usize) -> Option<&Source> {
     spec.sources.iter().find(|source| source.operator_id == *id)
 }
 
-/// What each operator emits, with sources narrowed to the columns that are used downstream.
-fn schemas(spec: &JobSpec, graph: &Graph) -> Result<Vec<Schema>, Faults> {
+/// What each operator takes and emits, with sources narrowed to the columns that are used downstream.
+fn flow(spec: &JobSpec, graph: &Graph) -> Result<Flow, Faults> {
     let used = used(spec, graph);
     let mut known = Flow::new(spec.operators.len());
     for &at in &graph.order {
@@ -106,7 +109,7 @@ fn schemas(spec: &JobSpec, graph: &Graph) -> Result<Vec<Schema>, Faults> {
         }
         known.put(at, input, Some(output));
     }
-    Ok((0..spec.operators.len()).map(|at| known.given(at).cloned().unwrap_or_default()).collect())
+    Ok(known)
 }
 
 /// Keeps the used columns in declared order, always with the time column, and never none: a batch

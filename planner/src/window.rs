@@ -124,6 +124,11 @@ impl Zone {
         name.parse().ok().map(Zone)
     }
 
+    /// Every name that is known.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
+    }
+
     /// Its name.
     pub fn name(&self) -> &'static str {
         self.0.name()

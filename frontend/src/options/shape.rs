@@ -211,6 +211,7 @@ pub const WINDOW: Object = object(
     "window config",
     &[
         needed("window", OneOf(&WINDOW_SHAPE)),
+        field("timestamp_field", Text),
         field("keys", List(&Text)),
         field("aggregates", List(&Kind::Object(&AGGREGATE))),
         field("having", Text),
@@ -220,6 +221,18 @@ pub const WINDOW: Object = object(
         field("on_overflow", Word(&["evict", "fail"])),
         field("emit_empty", Kind::Object(&EMIT_EMPTY)),
     ],
+);
+
+const TOP_ORDER: Object = Object {
+    what: "order",
+    fields: &[needed("column", Text), field("descending", Bool), field("nulls_first", Bool)],
+    short: Some("column"),
+};
+
+/// Config of a top.
+pub const TOP: Object = object(
+    "top config",
+    &[field("keys", List(&Text)), needed("order_by", List(&Kind::Object(&TOP_ORDER))), needed("limit", Count), field("as", Text)],
 );
 
 const MEMORY_BUFFER: Object = object("memory buffer", &[needed("capacity", Count), needed("timeout_ms", Millis)]);
@@ -415,6 +428,7 @@ pub const OPERATORS: &[(&str, &Object)] = &[
     ("window", &WINDOW),
     ("aggregate", &WINDOW),
     ("join", &JOIN),
+    ("top", &TOP),
     ("buffer", &BUFFER),
     ("union", &BARE),
     ("sink", &BARE),

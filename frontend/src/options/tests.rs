@@ -20,7 +20,7 @@ fn everything() -> JobSpec {
     };
     let sink = |id: &str, kind: &str, config: Value| json!({"operator_id": id, "output_type": kind, "config": config, "codec": {"type": "json"}, "delivery": "upsert", "key": ["a"], "on_error": {"policy": "route", "to": "o"}});
     let window = |shape: Value| {
-        json!({"window": shape, "keys": ["a"], "aggregates": [{"expr": "count(*)", "as": "n", "filter": "a > 1"}], "having": "n > 1", "trigger": "processing_time",
+        json!({"window": shape, "timestamp_field": "a", "keys": ["a"], "aggregates": [{"expr": "count(*)", "as": "n", "filter": "a > 1"}], "having": "n > 1", "trigger": "processing_time",
             "trigger_interval_ms": 1, "max_buffered_keys": 1, "on_overflow": "fail", "emit_empty": {"horizon_ms": 1}})
     };
     let kafka = json!({"type": "kafka", "brokers": ["a:1"], "topics": ["t"], "consumer_group": "g", "scan.start": "timestamp", "scan.timestamp_ms": 1, "bounded": true, "properties": {"x": "y"}});
@@ -42,7 +42,8 @@ fn everything() -> JobSpec {
             {"id": "c", "kind": "window", "config": window(json!({"cumulate": {"max_size_ms": 1, "step_ms": 1, "offset_ms": 1}}))},
             {"id": "j", "kind": "join", "config": join}, {"id": "u", "kind": "union"}, {"id": "x", "kind": "window", "config": window(json!({"batch": {}}))},
             {"id": "b1", "kind": "buffer", "config": {"memory": {"capacity": 1, "timeout_ms": 1}}}, {"id": "b2", "kind": "buffer", "config": {"tumbling": {"interval_ms": 1}}},
-            {"id": "b3", "kind": "buffer", "config": {"session": {"gap_ms": 1}}}, {"id": "o", "kind": "sink"}],
+            {"id": "b3", "kind": "buffer", "config": {"session": {"gap_ms": 1}}}, {"id": "o", "kind": "sink"},
+            {"id": "p", "kind": "top", "config": {"keys": ["a"], "order_by": [{"column": "n", "descending": true, "nulls_first": true}], "limit": 1, "as": "place"}}],
         "edges": [{"id": "e", "from": "a", "to": "m", "partitioned": true, "broadcast": true, "ordered": true}],
         "sources": [
             source("a", "kafka", kafka, json!({"type": "csv", "header": true, "delimiter": ";"})), source("b", "generate", generate, json!({"type": "json"})),

@@ -61,6 +61,11 @@ impl Flow {
         }
     }
 
+    /// What an operator takes.
+    pub fn taken(&self, operator: usize) -> Option<&Schema> {
+        self.taken.get(operator)?.as_ref()
+    }
+
     /// What an operator gives.
     pub fn given(&self, operator: usize) -> Option<&Schema> {
         self.given.get(operator)?.as_ref()

@@ -96,12 +96,18 @@ impl Graph {
 
     /// Whether the window at `operator` marks results that come again (WIN-4).
     pub fn updates(&self, spec: &JobSpec, operator: usize) -> bool {
-        let early = spec.operators.get(operator).and_then(|window| window.kind.timed_window()).map(|window| window.trigger);
-        match early {
+        match spec.operators.get(operator).and_then(|window| window.kind.timed_window()).map(|window| window.trigger) {
             None => false,
             Some(Trigger::ProcessingTime) => true,
-            Some(Trigger::Watermark) => self.sources_upstream(spec).get(operator).is_some_and(|sources| revises(spec, sources)),
+            Some(Trigger::Watermark) => self.revises(spec, operator),
         }
+    }
+
+    /// Whether late rows revise what the window at `operator` has given (WIN-4).
+    pub fn revises(&self, spec: &JobSpec, operator: usize) -> bool {
+        let judged = self.sources_judged(spec);
+        let ids = |id: &OperatorId| judged.get(operator).into_iter().flatten().any(|&at| spec.operators[at].id == *id);
+        spec.sources.iter().any(|source| source.time.late_event_policy == LatePolicy::Update && ids(&source.operator_id))
     }
 
     /// For each operator, the positions of the source operators upstream of it (itself included), by
@@ -118,12 +124,24 @@ impl Graph {
         }
         upstream
     }
-}
 
-/// Whether windows behind any of these sources revise what they have given when a late row comes (WIN-4).
-fn revises(spec: &JobSpec, sources: &BTreeSet<usize>) -> bool {
-    let ids: BTreeSet<&OperatorId> = sources.iter().filter_map(|&at| spec.operators.get(at)).map(|source| &source.id).collect();
-    spec.sources.iter().any(|source| ids.contains(&source.operator_id) && source.time.late_event_policy == LatePolicy::Update)
+    /// For each operator, the positions of the sources whose rows reach it as they are, and not as
+    /// results of windows, which no stamp makes late; by side edges all that are upstream.
+    pub fn sources_judged(&self, spec: &JobSpec) -> Vec<BTreeSet<usize>> {
+        let upstream = self.sources_upstream(spec);
+        let mut judged: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.inputs.len()];
+        for &operator in &self.order {
+            let rows = |from: &usize| spec.operators[*from].kind.timed_window().is_none();
+            let main = self.producers(operator).filter(rows).flat_map(|from| judged[from].iter());
+            let aside = self.sides_into(operator).flat_map(|side| upstream[side.from].iter());
+            let mut all: BTreeSet<usize> = main.chain(aside).copied().collect();
+            if matches!(spec.operators[operator].kind, OperatorKind::Source) {
+                all.insert(operator);
+            }
+            judged[operator] = all;
+        }
+        judged
+    }
 }
 
 fn positions(spec: &JobSpec) -> BTreeMap<&OperatorId, usize> {

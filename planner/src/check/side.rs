@@ -11,7 +11,6 @@
 //! it skips.
 
 use super::graph::Graph;
-use super::not_available;
 use crate::error::Fault;
 use crate::expr::{Aggregate, Expr};
 use crate::id::OperatorId;
@@ -202,29 +201,40 @@ fn mixed(spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>, main: &Reach, fa
     }
     let mut told = BTreeSet::new();
     for (window, sources) in judged {
-        let routes = |(_, source): &&(usize, &Source)| source.time.late_event_policy == LatePolicy::Route;
-        let drops = |(_, source): &&(usize, &Source)| source.time.late_event_policy == LatePolicy::Drop;
-        let Some((_, routing)) = sources.iter().find(routes) else { continue };
-        let other = |(_, source): &&(usize, &Source)| source.time.late_event_route != routing.time.late_event_route;
-        if let Some((i, elsewhere)) = sources.iter().filter(routes).find(other)
-            && told.insert(*i)
-        {
-            let window = &spec.operators[window].id;
-            let message = format!(
-                "window '{window}' takes rows of source '{}' and of source '{}', whose late rows have different routes: it cannot tell them apart",
-                routing.operator_id, elsewhere.operator_id
-            );
-            faults.push(
-                Fault::new("mixed_late_policies", format!("sources[{i}].time.late_event_route"), message)
-                    .with_hint("give both sources the same late_event_route, or give each a window of its own"),
-            );
+        let with = |policy: LatePolicy| sources.iter().find(|(_, source)| source.time.late_event_policy == policy);
+        let window = &spec.operators[window].id;
+        if let Some((_, routing)) = with(LatePolicy::Route) {
+            let other = |(_, source): &&(usize, &Source)| {
+                source.time.late_event_policy == LatePolicy::Route && source.time.late_event_route != routing.time.late_event_route
+            };
+            if let Some((i, elsewhere)) = sources.iter().find(other)
+                && told.insert(*i)
+            {
+                let message = format!(
+                    "window '{window}' takes rows of source '{}' and of source '{}', whose late rows have different routes: it cannot tell them apart",
+                    routing.operator_id, elsewhere.operator_id
+                );
+                faults.push(
+                    Fault::new("mixed_late_policies", format!("sources[{i}].time.late_event_route"), message)
+                        .with_hint("give both sources the same late_event_route, or give each a window of its own"),
+                );
+            }
         }
-        let Some((i, dropping)) = sources.iter().find(drops) else { continue };
+        let Some((_, first)) = with(LatePolicy::Route).or_else(|| with(LatePolicy::Update)) else { continue };
+        let policy = first.time.late_event_policy;
+        let Some((i, other)) = sources.iter().find(|(_, source)| source.time.late_event_policy != policy) else { continue };
         if told.insert(*i) {
-            let (routing, dropping, window) = (&routing.operator_id, &dropping.operator_id, &spec.operators[window].id);
+            let does = |policy: LatePolicy| match policy {
+                LatePolicy::Route => "routes late rows",
+                LatePolicy::Drop => "drops them",
+                LatePolicy::Update => "lets them revise results",
+            };
             let message = format!(
-                "window '{window}' takes rows of source '{routing}', which routes late rows, and of source '{dropping}', which drops them: \
-                 it cannot tell them apart"
+                "window '{window}' takes rows of source '{}', which {}, and of source '{}', which {}: it cannot tell them apart",
+                first.operator_id,
+                if policy == LatePolicy::Route { "routes late rows" } else { "lets late rows revise results" },
+                other.operator_id,
+                does(other.time.late_event_policy)
             );
             let path = format!("sources[{i}].time.late_event_policy");
             faults.push(
@@ -290,10 +300,6 @@ fn late_target(
     let (id, path, time) = (&source.operator_id, "time.late_event_route", &source.time);
     let route = Route { code: "bad_late_route", path, what: "late route", source: id };
     let mut faults = Vec::new();
-    if time.late_event_policy == LatePolicy::Update {
-        let hint = "use drop, which counts late rows, or route, which leads them to a sink or a map";
-        faults.push(not_available("time.late_event_policy", "late_event_policy 'update'", hint));
-    }
     match (time.late_event_policy, &time.late_event_route) {
         (LatePolicy::Drop | LatePolicy::Update, None) => {}
         (LatePolicy::Drop | LatePolicy::Update, Some(to)) => {

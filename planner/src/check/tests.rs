@@ -1,6 +1,7 @@
 //! One row a rule: a legal job, one change, the fault that it must give.
 
 mod columns;
+mod windows;
 
 use super::{check, notices};
 use crate::expr::{Aggregate, AggregateFunction, Expr, Typed};
@@ -163,7 +164,6 @@ fn what_is_not_available_is_refused() {
     refused("/resources", json!({"memory_bytes": 1_000_000}), "resources.memory_bytes");
     refused("/resources", json!({"cpu_millicores": 500}), "resources.cpu_millicores");
     refused("/sources/0/durability", json!({"enabled": true}), "sources[0].durability");
-    refused("/sources/0/time/late_event_policy", json!("update"), "sources[0].time.late_event_policy");
     refused("/sources/0/time/idle_advance_ms", json!(1000), "sources[0].time.idle_advance_ms");
     refused("/sources/0/config/topics", json!(["^bids.*"]), "sources[0].config.topics[0]");
     refused("/sinks/1/delivery", json!("exactly_once"), "sinks[1].delivery");

@@ -4,22 +4,23 @@ use super::source_of;
 use crate::check::columns::of_source;
 use crate::check::graph::Graph;
 use crate::check::side::SideRows;
+use crate::check::trail::Trails;
+use crate::check::update::replaces_by;
+use crate::check::window::windows_of;
 use crate::connector::{DecodeColumn, Format, GenerateKind, Json, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, Typed};
-use crate::plan::{BatchWork, MapWork, SinkWork, SortOrder, SourceWork, TimeWork, TopWork, WindowWork, Work};
+use crate::plan::{BatchWork, MapWork, SinkWork, SortOrder, SourceWork, TimeColumn, TimeWork, TopWork, WindowWork, Work};
 use crate::schema::{Column, ColumnType, Schema};
 use crate::spec::{
-    Cumulate, ErrorPolicy, Expression, JobSpec, LatePolicy, Map, OperatorKind, Sink, Sliding, Source, TimeMode, Top, TopOrder, Trigger,
-    Tumbling, Window, WindowShape,
+    ErrorPolicy, Expression, JobSpec, LatePolicy, Map, OperatorKind, Sink, Source, TimeMode, Top, TopOrder, Trigger, Window, WindowShape,
 };
 use crate::time::TimeUnit;
-use crate::window::{Aligned, DAY_MS, Windows, Zone};
 
 /// How far ahead of the wall clock a row of an unbounded source may push the watermark, unless the spec says (EV-9).
 const MAX_FUTURE_MS: u64 = 86_400_000;
 
 /// The work of the operator at `at`, which emits `output`. `None` where `check` would have refused.
-pub(super) fn of(spec: &JobSpec, graph: &Graph, at: usize, output: &Schema, lateness_ms: i64) -> Option<Work> {
+pub(super) fn of(spec: &JobSpec, graph: &Graph, trails: &Trails, at: usize, output: &Schema, lateness_ms: i64) -> Option<Work> {
     let routes_late = graph.sides.edges.iter().any(|side| side.from == at && side.rows == SideRows::Late);
     let on_error = graph.sides.on_error.get(at).copied().unwrap_or_default();
     let operator = spec.operators.get(at)?;
@@ -29,19 +30,22 @@ pub(super) fn of(spec: &JobSpec, graph: &Graph, at: usize, output: &Schema, late
         OperatorKind::Window(window) => match &window.window {
             WindowShape::Batch(_) => Work::Batch(of_batch(window, on_error)?),
             WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
-                let late = match (routes_late, graph.updates(spec, at)) {
+                let late = match (routes_late, graph.revises(spec, at)) {
                     (true, _) => LatePolicy::Route,
                     (false, true) => LatePolicy::Update,
                     (false, false) => LatePolicy::Drop,
                 };
-                Work::Window(of_window(window, lateness_ms, late, on_error)?)
+                Work::Window(of_window(window, trails.followed(spec, at).ok()?, lateness_ms, late, on_error)?)
             }
         },
         OperatorKind::Top(top) => Work::Top(of_top(top)),
         OperatorKind::Buffer(buffer) => Work::Buffer(buffer.clone()),
         OperatorKind::Join(_) => return None,
         OperatorKind::Union => Work::Union,
-        OperatorKind::Sink => Work::Sink(of_sink(spec.sinks.iter().find(|sink| sink.operator_id == operator.id)?)),
+        OperatorKind::Sink => {
+            let sink = spec.sinks.iter().find(|sink| sink.operator_id == operator.id)?;
+            Work::Sink(SinkWork { replaces_by: replaces_by(spec, graph, at), ..of_sink(sink) })
+        }
     })
 }
 
@@ -118,27 +122,12 @@ fn of_map(map: &Map, on_error: ErrorPolicy) -> Option<MapWork> {
     Some(MapWork { filter: scalar(map.filter.as_ref())?, project: (!project.is_empty()).then_some(project), on_error })
 }
 
-fn of_window(window: &Window, lateness_ms: i64, late: LatePolicy, on_error: ErrorPolicy) -> Option<WindowWork> {
-    let windows = match &window.window {
-        WindowShape::Tumbling(Tumbling { size_ms, offset_ms, timezone: None }) => {
-            Windows::Aligned(Aligned::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
-        }
-        WindowShape::Tumbling(Tumbling { size_ms, offset_ms, timezone: Some(zone) }) => {
-            Windows::Aligned(Aligned::Calendar { days: size_ms / DAY_MS, offset_ms: *offset_ms, zone: Zone::named(zone)? })
-        }
-        WindowShape::Sliding(Sliding { size_ms, slide_ms, offset_ms }) => {
-            Windows::Aligned(Aligned::Sliding { size_ms: *size_ms, slide_ms: *slide_ms, offset_ms: *offset_ms })
-        }
-        WindowShape::Cumulate(Cumulate { max_size_ms, step_ms, offset_ms }) => {
-            Windows::Aligned(Aligned::Cumulate { max_size_ms: *max_size_ms, step_ms: *step_ms, offset_ms: *offset_ms })
-        }
-        WindowShape::Session(session) => Windows::Session { gap_ms: session.gap_ms },
-        WindowShape::Batch(_) => return None,
-    };
+fn of_window(window: &Window, time: Option<TimeColumn>, lateness_ms: i64, late: LatePolicy, on_error: ErrorPolicy) -> Option<WindowWork> {
+    let windows = windows_of(&window.window)?;
     let aggregates = aggregates_of(window)?;
     Some(WindowWork {
         windows,
-        time: None,
+        time,
         keys: window.keys.clone(),
         aggregates,
         having: scalar(window.having.as_ref())?,

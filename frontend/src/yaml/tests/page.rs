@@ -14,9 +14,10 @@ const END: &str = "<!-- end of fields -->\n";
 fn smallest() -> Value {
     let window = json!({"window": {"tumbling": {"size_ms": 1}}, "aggregates": [{"expr": "count(*)", "as": "n"}]});
     let join = json!({"left_from": "a", "right_from": "b", "left_key": "k", "right_key": "k"});
+    let top = json!({"order_by": [{"column": "n"}], "limit": 1});
     let spec: JobSpec = serde_json::from_value(json!({
         "id": "j",
-        "operators": [{"id": "w", "kind": "window", "config": window}, {"id": "j", "kind": "join", "config": join}],
+        "operators": [{"id": "w", "kind": "window", "config": window}, {"id": "j", "kind": "join", "config": join}, {"id": "t", "kind": "top", "config": top}],
         "edges": [{"id": "e", "from": "a", "to": "b"}],
         "sources": [{"operator_id": "a", "input_type": "memory", "config": {"type": "memory"}, "schema": [{"name": "k", "type": "BIGINT"}],
             "time": {"watermark": {}}, "durability": {}}],
@@ -107,6 +108,7 @@ fn reference() -> String {
         let defaults = match *kind {
             "window" | "aggregate" => job.pointer("/operators/0/config"),
             "join" => job.pointer("/operators/1/config"),
+            "top" => job.pointer("/operators/2/config"),
             _ => None,
         };
         table(&format!("`operators[].config` of kind `{kind}`:"), shape, "", defaults, &mut text);
