@@ -183,10 +183,10 @@ pub struct StateImage {
     /// The subtask that wrote it.
     pub subtask: u32,
     /// One row a changed entry, ascending by the first column `__key_group` (UInt32). Then the
-    /// operator's own columns: for windows `__window_start` (Int64 ms), keys, accumulator columns.
+    /// operator's own columns: for windows those of [`crate::state::layout`].
     /// [`crate::state::merge`] says how an entry has an end of its own, and how it is no more.
     pub rows: RecordBatch,
-    /// Entries whose window ends at or before this are gone, those in this image included (ms);
+    /// Entries whose last window ends at or before this are gone, those in this image included (ms);
     /// `i64::MIN` when none.
     pub retired_ms: i64,
     /// Further scalars of the task, such as marks and counters; the newest image's hold.

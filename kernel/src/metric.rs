@@ -37,6 +37,10 @@ pub struct TaskMetrics {
     pub bytes_out: AtomicU64,
     /// Rows late for all their windows.
     pub rows_late: AtomicU64,
+    /// Rows late for some of their windows and in time for others (EV-4).
+    pub rows_late_partly: AtomicU64,
+    /// Rows that a window was to follow by a time column in which they are NULL (EV-5).
+    pub rows_invalid: AtomicU64,
     /// Rows whose expressions could not be computed (KER-7).
     pub rows_error: AtomicU64,
     /// What was wrong with one of them, for whoever tells people; locked once a batch that has one.
@@ -49,7 +53,8 @@ pub struct TaskMetrics {
     pub routes_late: bool,
     /// Those of `rows_late` that were not late by their stamp, but whose windows had been retired (EV-4).
     pub rows_retired: AtomicU64,
-    /// Evicted (window, key) entries, and rows that came for an evicted window afterwards (WIN-5).
+    /// Evicted (window, key) entries, one for each pane of the window, and rows that came for an
+    /// evicted window afterwards, each once (WIN-5).
     pub rows_evicted: AtomicU64,
     /// Batches that a full buffer gave on before their time.
     pub batches_early: AtomicU64,
@@ -113,6 +118,8 @@ impl TaskMetrics {
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             rows_late: AtomicU64::new(0),
+            rows_late_partly: AtomicU64::new(0),
+            rows_invalid: AtomicU64::new(0),
             rows_error: AtomicU64::new(0),
             bad: parking_lot::Mutex::new(None),
             rows_routed: AtomicU64::new(0),

@@ -128,6 +128,9 @@ fn stages(plan: &JobPlan, chain: &Chain, at: usize) -> Option<String> {
     let why = match obstacle(plan, chain.id).filter(|_| at == 0)? {
         Obstacle::NotShuffled => return None,
         Obstacle::LateRouted => "late rows are routed".to_owned(),
+        Obstacle::Updates => "results are given more than once".to_owned(),
+        Obstacle::Sessions => "sessions follow the rows of each key".to_owned(),
+        Obstacle::OwnRows => "each window keeps its own rows".to_owned(),
         Obstacle::ErrorsRouted => "rows that cannot be computed are routed".to_owned(),
         Obstacle::NotMergeable(name) => format!("'{name}' cannot be put together from parts"),
         Obstacle::SharedProducer(producer) => format!("'{producer}' feeds others too"),

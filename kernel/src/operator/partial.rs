@@ -15,8 +15,10 @@ use crate::error::Error;
 use crate::eval::constant_times;
 use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
 use crate::operator::sift::sift;
-use crate::operator::window::judge::{Judge, tumbling};
+use crate::operator::window::judge::Judge;
 use crate::operator::window::pieces::Splitter;
+use crate::operator::window::places::Places;
+use crate::operator::window::timing::Timing;
 use crate::operator::{Context, Operator};
 use crate::state::layout::Marks;
 use arrow::array::{ArrayRef, Int64Array};
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::WindowWork;
 use weir_planner::schema::Schema;
+use weir_planner::window::Pane;
 
 /// How long a group waits at most.
 const LINGER_NS: u64 = 10_000_000;
@@ -44,14 +47,13 @@ const SPARE_MAX: usize = 4;
 pub struct Partial {
     id: OperatorId,
     work: WindowWork,
-    size_ms: i64,
-    offset_ms: i64,
     judge: Judge,
+    timing: Option<Timing>,
     grouping: Grouping,
     key_types: Vec<DataType>,
     output: Arc<ArrowSchema>,
-    /// Groups of each window.
-    holds: BTreeMap<i64, Groups>,
+    /// Groups of each pane, by the end of the first window for which they count and the pane's start.
+    holds: BTreeMap<(i64, i64), Groups>,
     spare: Vec<Groups>,
     /// Makes states of single rows; has no groups.
     lifting: Groups,
@@ -64,7 +66,7 @@ pub struct Partial {
     measured: (u64, u64),
     /// Rows that are still to pass through.
     passing: u64,
-    leaving: VecDeque<(i64, Groups, u32)>,
+    leaving: VecDeque<((i64, i64), Groups, u32)>,
     /// What goes after them.
     next: Option<Envelope>,
 }
@@ -75,13 +77,11 @@ impl Partial {
     /// Errors: expressions or types that do not fit.
     pub fn new(id: &OperatorId, work: &WindowWork, input: &Schema, output: &Schema) -> Result<Self, Error> {
         let key_types: Vec<_> = key_columns(id, &work.keys, input)?.iter().map(|i| input.0[*i].ty.to_arrow()).collect();
-        let (size_ms, offset_ms) = tumbling(id, work)?;
         Ok(Partial {
             id: id.clone(),
             work: work.clone(),
-            size_ms,
-            offset_ms,
             judge: Judge::new(id, work)?,
+            timing: work.time.as_ref().map(|time| Timing::new(id, time, Some(input))).transpose()?,
             grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
             lifting: Groups::new(id, &key_types, &work.aggregates)?,
             key_types,
@@ -100,26 +100,35 @@ impl Partial {
     }
 
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
-        let nothing_gone = Marks { fired_ms: i64::MIN, evicted_ms: i64::MIN };
-        let data = self.judge.on_time(data, None, nothing_gone, context)?;
+        let data = match &self.timing {
+            Some(timing) => timing.timed(data, context)?,
+            None => data,
+        };
+        let data = self.judge.on_time(data, None, Marks::NONE, context)?;
         let (grouping, rows) = (&self.grouping, data.len() as u64);
         let parts = sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))?;
         if self.passing > 0 {
             self.passing = self.passing.saturating_sub(rows);
-            let passed = parts.iter().map(|(data, piece)| self.passed(data, piece)).collect::<Result<Vec<_>, _>>()?;
+            let mut passed = Vec::new();
+            for (data, piece) in parts.iter().filter(|(data, _)| !data.is_empty()) {
+                passed.push(self.passed(data, piece)?);
+            }
             self.next = passed.first().map(|_| Data::concat(&passed)).transpose()?.map(Envelope::Data);
             return Ok(());
         }
         for (data, piece) in parts {
-            let Some((first, last)) = self.judge.span(&data)? else { continue };
-            self.since_ns.get_or_insert(context.now_ns);
-            if first == last {
-                self.hold(first, &piece)?;
+            if data.is_empty() {
                 continue;
             }
-            self.splitter.split(data.times.values(), self.size_ms, self.offset_ms);
-            for (start, part) in self.splitter.pieces(&piece)? {
-                self.hold(start, &part)?;
+            self.since_ns.get_or_insert(context.now_ns);
+            let places = Places::of(&data, None);
+            if let Some(pane) = self.judge.one_pane(&places, i64::MIN)? {
+                self.hold(pane, &piece)?;
+                continue;
+            }
+            self.splitter.split(&self.judge, &places, i64::MIN)?;
+            for (pane, part) in self.splitter.pieces(&piece)? {
+                self.hold(pane, &part)?;
             }
         }
         let rows: u64 = self.holds.values().map(Groups::rows_behind).sum();
@@ -129,8 +138,8 @@ impl Partial {
         Ok(())
     }
 
-    fn hold(&mut self, start: i64, piece: &Piece) -> Result<(), Error> {
-        let groups = match self.holds.entry(start) {
+    fn hold(&mut self, pane: Pane, piece: &Piece) -> Result<(), Error> {
+        let groups = match self.holds.entry((pane.first_end_ms, pane.start_ms)) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => free.insert(match self.spare.pop() {
                 Some(spare) => spare,
@@ -144,43 +153,43 @@ impl Partial {
     }
 
     /// Each row as the state of itself.
-    fn passed(&self, data: &Data, piece: &Piece) -> Result<Data, Error> {
+    fn passed(&mut self, data: &Data, piece: &Piece) -> Result<Data, Error> {
         let count = data.len();
-        let times = data.times.values();
-        let starts = match self.judge.span(data)? {
-            Some((first, last)) if first == last => constant_times(first, count),
-            _ => {
-                let shift = self.offset_ms.rem_euclid(self.size_ms);
-                let mut last = i64::MIN;
-                // Rows come mostly in order: the last row's window is the likely one. None of them is
-                // out of range, since the least and the greatest are not.
-                let start = |time: &i64| {
-                    if *time < last || *time >= last.saturating_add(self.size_ms) {
-                        last = time - (time - shift).rem_euclid(self.size_ms);
+        let places = Places::of(data, None);
+        let (froms, starts) = match self.judge.one_pane(&places, i64::MIN)? {
+            Some(pane) => (constant_times(pane.first_end_ms, count), constant_times(pane.start_ms, count)),
+            None => {
+                // Windows that keep their own rows have no first stage, so that each row lies in one pane.
+                self.splitter.split(&self.judge, &places, i64::MIN)?;
+                let (mut froms, mut starts) = (vec![0; count], vec![0; count]);
+                for (pane, rows) in self.splitter.panes() {
+                    for row in rows {
+                        froms[*row as usize] = pane.first_end_ms;
+                        starts[*row as usize] = pane.start_ms;
                     }
-                    last
-                };
-                times.iter().map(start).collect::<Vec<_>>().into()
+                }
+                (froms.into(), starts.into())
             }
         };
         let mut columns = piece.keys.clone();
         columns.push(Arc::new(starts.clone()));
+        columns.push(Arc::new(froms));
         columns.extend(piece.lift(self.lifting.accumulators())?);
         columns.push(Arc::new(Int64Array::from_value(1, count)));
         Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: starts, stamps: None })
     }
 
-    /// Lets windows go whose end and lateness a watermark has passed.
+    /// Lets panes go the end and lateness of whose first window a watermark has passed.
     fn let_go(&mut self, watermark: i64) {
         while let Some(first) = self.holds.first_entry() {
-            let closes = first.key().saturating_add(self.size_ms).saturating_add(self.work.allowed_lateness_ms);
+            let closes = first.key().0.saturating_add(self.work.allowed_lateness_ms);
             if closes > watermark {
                 break;
             }
-            let (start, groups) = first.remove_entry();
+            let (pane, groups) = first.remove_entry();
             self.groups_held -= groups.len();
             self.measured = (self.measured.0 + groups.rows_behind(), self.measured.1 + groups.len() as u64);
-            self.leaving.push_back((start, groups, 0));
+            self.leaving.push_back((pane, groups, 0));
         }
         if self.holds.is_empty() {
             self.since_ns = None;
@@ -198,12 +207,13 @@ impl Partial {
     }
 
     fn leave(&mut self) -> Result<Option<Data>, Error> {
-        let Some((start, groups, next)) = self.leaving.front_mut() else { return Ok(None) };
+        let Some(((from, start), groups, next)) = self.leaving.front_mut() else { return Ok(None) };
         let until = (*next as usize + BATCH_ROWS).min(groups.len()) as u32;
         let listed: Vec<u32> = (*next..until).collect();
         let starts = constant_times(*start, listed.len());
         let mut columns = groups.keys(&listed)?;
         columns.push(Arc::new(starts.clone()) as ArrayRef);
+        columns.push(Arc::new(constant_times(*from, listed.len())));
         for accumulator in groups.accumulators() {
             columns.extend(accumulator.image(&listed)?);
         }
@@ -234,7 +244,9 @@ impl Operator for Partial {
     fn take(&mut self, envelope: Envelope, context: &mut Context<'_>) -> Result<(), Error> {
         match envelope {
             Envelope::Data(data) => return self.add(data, context),
-            Envelope::Watermark(watermark) => self.let_go(watermark),
+            Envelope::Watermark(watermark) => {
+                self.let_go(self.timing.as_ref().map_or(watermark, |timing| timing.watermark(watermark)));
+            }
             Envelope::Idle | Envelope::Active | Envelope::Barrier(_) | Envelope::End => self.let_go(i64::MAX),
         }
         self.next = Some(envelope);

@@ -1,14 +1,19 @@
-//! Tumbling windows: one table a window, fired whole when the watermark passes its end (WIN-1).
+//! Windows cut out of time: tables by pane, fired whole when the watermark passes a window's end (WIN-1).
 //!
-//! Which rows count follows from their stamps alone (EV-3): a row is late for its window iff
+//! Which rows count follows from their stamps alone (EV-3): a row is late for a window iff
 //! `window_end + allowed_lateness <= stamp`. A window is therefore kept until the watermark reaches
 //! `window_end + allowed_lateness`; fired at its end, it would take or lose a row within the
 //! lateness depending on how inputs interleave. What is sent on is the watermark less the lateness,
 //! so that no output row ever lies behind it (EV-10).
+//!
+//! Where late rows revise (WIN-4) a window fires at its end, stays until the end of its lateness, and
+//! a row of that time gives its key's row again. What is sent on is the watermark as it came.
 
 pub(crate) mod judge;
 mod partials;
 pub(crate) mod pieces;
+pub(crate) mod places;
+pub(crate) mod timing;
 
 use crate::accumulate::piece::Piece;
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch, broken};
@@ -18,21 +23,26 @@ use crate::io::Restored;
 use crate::operator::grouping::{Grouping, key_columns};
 use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
-use crate::state::layout::{Pane, Shape, Table};
-use arrow::array::{ArrayRef, TimestampMillisecondArray};
+use crate::state::cells::Cells;
+use crate::state::layout::Shape;
+use crate::state::panes::{Table, Touched};
+use arrow::array::{ArrayRef, BooleanArray, TimestampMillisecondArray};
 use arrow::compute::cast;
 use arrow::datatypes::Schema as ArrowSchema;
-use judge::Judge;
+use judge::{Judge, aligned};
 use partials::Partials;
 use pieces::Splitter;
+use places::Places;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use timing::Timing;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::{WindowWork, key_group_range};
 use weir_planner::schema::Schema;
-use weir_planner::spec::OnOverflow;
-use weir_planner::time::tumble_start;
+use weir_planner::spec::{LatePolicy, OnOverflow};
+use weir_planner::window::{Aligned, Pane};
 
 /// Live state bytes of a job on this agent, all tasks together, and their limit (WIN-5).
 #[derive(Debug)]
@@ -84,21 +94,52 @@ enum Input {
     Partials(Partials),
 }
 
-struct Firing {
-    /// The watermark to send on afterwards.
-    watermark: i64,
-    /// Windows ending at or before this fire.
-    through: i64,
-    pane: Option<(i64, Pane, u32)>,
+impl Input {
+    fn partials(&self) -> Option<&Partials> {
+        match self {
+            Input::Rows(_) => None,
+            Input::Partials(partials) => Some(partials),
+        }
+    }
 }
 
-/// A tumbling aggregate. Shape: any rows in; keys, `window_start`, `window_end`, aggregates out.
+/// Windows that are being given.
+struct Giving {
+    what: What,
+    /// The one that is under way.
+    open: Option<Open>,
+}
+
+enum What {
+    /// Those that a watermark makes complete; then it is sent on.
+    Complete {
+        /// The watermark to send on.
+        sent: i64,
+        /// Windows ending at or before this fire.
+        through: i64,
+        /// Windows ending at or before this take no more rows afterwards.
+        retired: i64,
+    },
+    /// Touched groups of windows with these ends, as they stand.
+    Updates { ends: VecDeque<i64>, touched: Touched },
+}
+
+struct Open {
+    end_ms: i64,
+    cells: Cells,
+    /// The first group that has not been given.
+    next: u32,
+    update: bool,
+}
+
+/// An aggregate over windows. Shape: any rows in; keys, `window_start`, `window_end`, aggregates out,
+/// and whether the row is an update where there are such.
 pub struct Window {
     id: OperatorId,
     work: WindowWork,
-    size_ms: i64,
-    offset_ms: i64,
+    windows: Aligned,
     judge: Judge,
+    timing: Option<Timing>,
     input: Input,
     having: Option<Evaluator>,
     output: Arc<ArrowSchema>,
@@ -106,8 +147,16 @@ pub struct Window {
     splitter: Splitter,
     budget: Arc<Budget>,
     bytes_counted: usize,
+    /// Fired windows stay and are revised.
+    revises: bool,
+    /// Groups of fired windows that the last rows revised.
+    revised: Touched,
+    /// Groups that changed since open windows were given early.
+    changed: Touched,
+    /// When they are given next.
+    early_due_ns: Option<u64>,
     held: Option<Envelope>,
-    firing: Option<Firing>,
+    giving: Option<Giving>,
 }
 
 impl Window {
@@ -124,19 +173,21 @@ impl Window {
     ) -> Result<Self, Error> {
         let column = |i: &usize| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow());
         let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
-        let judge = Judge::new(id, work)?;
-        let (size_ms, offset_ms) = judge::tumbling(id, work)?;
+        let windows = aligned(id, work)?;
+        let timing = work.time.as_ref().map(|time| Timing::new(id, time, (!work.partials).then_some(input))).transpose()?;
         let input = if work.partials {
             Input::Partials(Partials::new(id, work, input)?)
         } else {
             Input::Rows(Grouping::new(id, &work.keys, &work.aggregates, input)?)
         };
+        let revises = work.late == LatePolicy::Update;
         let mut table = Table::new(Shape {
             operator: id.clone(),
             subtask: seat.subtask,
+            windows: windows.clone(),
+            revises,
             keys,
             aggregates: work.aggregates.clone(),
-            size_ms,
             max_parallelism: seat.max_parallelism,
             owned: key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask),
         });
@@ -145,29 +196,32 @@ impl Window {
         Ok(Window {
             id: id.clone(),
             work: work.clone(),
-            size_ms,
-            offset_ms,
-            judge,
+            windows,
+            judge: Judge::new(id, work)?,
+            timing,
             input,
             having,
             output: Arc::new(output.to_arrow()),
+            // What was given early before a restart is not known.
+            changed: if work.early_ms.is_some() { table.all() } else { Touched::new() },
             table,
             splitter: Splitter::default(),
             budget: seat.budget,
             bytes_counted: 0,
+            revises,
+            revised: Touched::new(),
+            early_due_ns: None,
             held: None,
-            firing: None,
+            giving: None,
         })
     }
 
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
-        let data = match &self.input {
-            Input::Rows(_) => self.judge.on_time(data, None, self.table.marks(), context)?,
-            Input::Partials(partials) => {
-                let (data, behind) = partials.timed(data);
-                self.judge.on_time(data, Some(&behind), self.table.marks(), context)?
-            }
+        let data = match (&self.timing, &self.input) {
+            (Some(timing), Input::Rows(_)) => timing.timed(data, context)?,
+            (Some(_), Input::Partials(_)) | (None, _) => data,
         };
+        let data = self.judge.on_time(data, self.input.partials(), self.table.marks(), context)?;
         let parts = match &self.input {
             Input::Rows(grouping) => sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))?,
             Input::Partials(partials) => {
@@ -176,27 +230,45 @@ impl Window {
             }
         };
         for (data, piece) in parts {
-            let Some((first, last)) = self.judge.span(&data)? else { continue };
-            if first == last {
-                self.put(first, &piece, context)?;
+            if data.is_empty() {
                 continue;
             }
-            self.splitter.split(data.times.values(), self.size_ms, self.offset_ms);
-            for (start, part) in self.splitter.pieces(&piece)? {
-                self.put(start, &part, context)?;
+            let gone_ms = self.table.marks().gone_ms();
+            let places = Places::of(&data, self.input.partials());
+            if let Some(pane) = self.judge.one_pane(&places, gone_ms)? {
+                self.put(pane, &piece, context)?;
+                continue;
             }
+            self.splitter.split(&self.judge, &places, gone_ms)?;
+            for (pane, part) in self.splitter.pieces(&piece)? {
+                self.put(pane, &part, context)?;
+            }
+        }
+        if !self.revised.is_empty() {
+            let marks = self.table.marks();
+            let touched = std::mem::take(&mut self.revised);
+            let ends = self.table.ends(&touched, marks.gone_ms(), marks.fired_ms).into_iter().collect();
+            self.giving = Some(Giving { what: What::Updates { ends, touched }, open: None });
         }
         self.account(context)
     }
 
-    fn put(&mut self, start: i64, piece: &Piece, context: &mut Context<'_>) -> Result<(), Error> {
-        let end = start + self.size_ms;
-        if end <= self.table.marks().evicted_ms {
+    fn put(&mut self, pane: Pane, piece: &Piece, context: &mut Context<'_>) -> Result<(), Error> {
+        let marks = self.table.marks();
+        let mut pane = pane;
+        if pane.first_end_ms <= marks.evicted_ms {
             // An eviction within this very batch.
             context.metrics.rows_evicted.fetch_add(piece.rows_behind(), Ordering::Relaxed);
-            return Ok(());
+            let Some(first_end_ms) = pane.end_after(marks.evicted_ms) else { return Ok(()) };
+            pane = Pane { first_end_ms, ..pane };
         }
-        self.table.add(start, piece).map_err(|e| Error { message: format!("operator '{}': {}", self.id, e.message), ..e })?;
+        let id = self.table.add(&pane, piece).map_err(|e| Error { message: format!("operator '{}': {}", self.id, e.message), ..e })?;
+        if self.revises && pane.first_end_ms <= marks.fired_ms {
+            self.table.note(id, &mut self.revised);
+        }
+        if self.work.early_ms.is_some() && pane.last_end_ms > marks.fired_ms {
+            self.table.note(id, &mut self.changed);
+        }
         let entries_max = usize::try_from(self.work.keys_max).unwrap_or(usize::MAX);
         while entries_max > 0 && self.table.entries() > entries_max {
             match self.work.on_overflow {
@@ -208,9 +280,8 @@ impl Window {
                     return Err(Error::new(Class::User, message));
                 }
                 OnOverflow::Evict => {
-                    let Some((oldest, pane)) = self.table.pop() else { break };
-                    self.table.mark_evicted(oldest + self.size_ms);
-                    context.metrics.rows_evicted.fetch_add(pane.len() as u64, Ordering::Relaxed);
+                    let Some(lost) = self.table.evict() else { break };
+                    context.metrics.rows_evicted.fetch_add(lost as u64, Ordering::Relaxed);
                 }
             }
         }
@@ -233,48 +304,83 @@ impl Window {
         Err(Error::new(Class::User, message))
     }
 
-    fn begin_firing(&mut self, watermark: i64) {
-        let sent = if watermark == i64::MAX { watermark } else { watermark.saturating_sub(self.work.allowed_lateness_ms) };
-        let through = if sent == i64::MAX { sent } else { tumble_start(sent, self.size_ms, self.offset_ms).unwrap_or(i64::MIN) };
+    /// The watermark makes windows complete.
+    fn complete(&mut self, watermark: i64) {
+        let watermark = match &self.timing {
+            Some(timing) => timing.watermark(watermark),
+            None => watermark,
+        };
+        let less_lateness = if watermark == i64::MAX { watermark } else { watermark.saturating_sub(self.work.allowed_lateness_ms) };
+        let sent = if self.revises { watermark } else { less_lateness };
+        // The marks stand at ends of windows, so that they move only when a window goes.
+        let through = |ms: i64| if ms == i64::MAX { ms } else { self.windows.end_through(ms).unwrap_or(i64::MIN) };
+        let (through, retired) = (through(sent), through(less_lateness));
         self.table.mark_fired(through);
-        self.firing = Some(Firing { watermark: sent, through, pane: None });
+        self.giving = Some(Giving { what: What::Complete { sent, through, retired }, open: None });
     }
 
-    /// The next rows of windows that fire, then the watermark.
-    fn fire(&mut self, firing: &mut Firing, context: &mut Context<'_>) -> Result<Envelope, Error> {
+    /// Gives open windows early when that is due; sets the moment when something has changed.
+    fn look_early(&mut self, now_ns: u64) {
+        let Some(early_ms) = self.work.early_ms else { return };
+        if self.early_due_ns.is_some_and(|due| due <= now_ns) {
+            self.early_due_ns = None;
+            let touched = std::mem::take(&mut self.changed);
+            let marks = self.table.marks();
+            let ends = self.table.ends(&touched, marks.fired_ms.max(marks.gone_ms()), i64::MAX).into_iter().collect();
+            self.giving = Some(Giving { what: What::Updates { ends, touched }, open: None });
+        } else if self.early_due_ns.is_none() && !self.changed.is_empty() {
+            self.early_due_ns = Some(now_ns.saturating_add(early_ms.saturating_mul(1_000_000)));
+        }
+    }
+
+    /// The next rows of windows, then the watermark that made them complete.
+    fn go_on(&mut self, giving: &mut Giving, context: &mut Context<'_>) -> Result<Option<Envelope>, Error> {
         loop {
-            let Some((start, pane, next)) = &mut firing.pane else {
-                let due = self.table.oldest().is_some_and(|start| start + self.size_ms <= firing.through);
-                let Some((start, pane)) = due.then(|| self.table.pop()).flatten() else {
+            let Some(open) = &mut giving.open else {
+                let next = match &mut giving.what {
+                    What::Complete { through, .. } => self.table.fire(*through)?.map(|(end_ms, cells)| (end_ms, cells, false)),
+                    What::Updates { ends, touched } => match ends.pop_front() {
+                        Some(end_ms) => Some((end_ms, self.table.some(end_ms, touched)?, true)),
+                        None => None,
+                    },
+                };
+                let Some((end_ms, cells, update)) = next else {
+                    let What::Complete { sent, retired, .. } = &giving.what else { return Ok(None) };
+                    self.table.retire(*retired);
                     self.account(context)?;
-                    return Ok(Envelope::Watermark(firing.watermark));
+                    return Ok(Some(Envelope::Watermark(*sent)));
                 };
                 *context.changed = true;
-                firing.pane = Some((start, pane, 0));
+                giving.open = Some(Open { end_ms, cells, next: 0, update });
                 continue;
             };
-            let until = (*next as usize + BATCH_ROWS).min(pane.len()) as u32;
-            let data = self.rows(*start, pane, *next..until)?;
-            *next = until;
-            if until as usize == pane.len() {
-                firing.pane = None;
+            let until = (open.next as usize + BATCH_ROWS).min(open.cells.len()) as u32;
+            let data = self.rows(open, until)?;
+            open.next = until;
+            if until as usize == open.cells.len()
+                && let Some(Open { end_ms, cells, update, .. }) = giving.open.take()
+            {
+                self.table.done(end_ms, cells, !update);
             }
             let data = match &self.having {
                 None => data,
                 Some(having) => data.filter(&having.holds(&data, context.wall_ms)?)?,
             };
             if !data.is_empty() {
-                return Ok(Envelope::Data(data));
+                return Ok(Some(Envelope::Data(data)));
             }
         }
     }
 
-    fn rows(&self, start: i64, pane: &Pane, groups: std::ops::Range<u32>) -> Result<Data, Error> {
+    /// Rows of the next groups of a window.
+    fn rows(&self, open: &Open, until: u32) -> Result<Data, Error> {
+        let groups = open.next..until;
         let count = groups.len();
-        let end = start + self.size_ms;
-        let (mut columns, aggregates) = self.table.results(pane, groups)?;
+        let (mut columns, aggregates) = self.table.results(&open.cells, groups)?;
         let bounds = columns.len()..columns.len() + 2;
-        for (i, bound) in bounds.zip([start, end]) {
+        let unbounded = || Error::new(Class::Bug, format!("operator '{}' has a window without a start", self.id));
+        let start = self.windows.start_of(open.end_ms).ok_or_else(unbounded)?;
+        for (i, bound) in bounds.zip([start, open.end_ms]) {
             let array: ArrayRef = Arc::new(TimestampMillisecondArray::from_value(bound, count));
             let field = self
                 .output
@@ -284,7 +390,10 @@ impl Window {
             columns.push(cast(&array, field.data_type()).map_err(broken)?);
         }
         columns.extend(aggregates);
-        Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: constant_times(end - 1, count), stamps: None })
+        if self.work.marks_updates() {
+            columns.push(Arc::new(BooleanArray::from(vec![open.update; count])));
+        }
+        Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: constant_times(open.end_ms - 1, count), stamps: None })
     }
 }
 
@@ -292,7 +401,7 @@ impl Operator for Window {
     fn take(&mut self, envelope: Envelope, context: &mut Context<'_>) -> Result<(), Error> {
         match envelope {
             Envelope::Data(data) => self.add(data, context)?,
-            Envelope::Watermark(watermark) => self.begin_firing(watermark),
+            Envelope::Watermark(watermark) => self.complete(watermark),
             Envelope::Barrier(_) => {
                 context.images.extend(self.table.freeze()?);
                 self.account(context)?;
@@ -304,14 +413,21 @@ impl Operator for Window {
     }
 
     fn give(&mut self, context: &mut Context<'_>) -> Result<Option<Envelope>, Error> {
-        let Some(mut firing) = self.firing.take() else {
+        if self.giving.is_none() && self.held.is_none() {
+            self.look_early(context.now_ns);
+        }
+        let Some(mut giving) = self.giving.take() else {
             return Ok(self.held.take());
         };
-        let envelope = self.fire(&mut firing, context)?;
-        if matches!(envelope, Envelope::Data(_)) {
-            self.firing = Some(firing);
+        let envelope = self.go_on(&mut giving, context)?;
+        if matches!(envelope, Some(Envelope::Data(_))) {
+            self.giving = Some(giving);
         }
-        Ok(Some(envelope))
+        Ok(envelope)
+    }
+
+    fn until_ns(&self) -> Option<u64> {
+        self.early_due_ns
     }
 
     fn rows_of(&self, data: &Data) -> u64 {

@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use std::sync::Arc;
+use weir_planner::error::Class;
 use weir_planner::keygroup;
 
 /// Groups of one window.
@@ -108,6 +109,67 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// Puts the group here of each listed group of `other`, which has keys of the same types, into
+    /// `groups`, adding groups for new keys.
+    pub fn assign_from(&mut self, other: &Index, listed: &[u32], groups: &mut Vec<u32>) -> Result<(), Error> {
+        groups.clear();
+        groups.reserve(listed.len());
+        match (self, other) {
+            (Index::Single { len }, Index::Single { .. }) => {
+                *len = (*len).max(usize::from(!listed.is_empty()));
+                groups.resize(listed.len(), 0);
+            }
+            (Index::Integer { keys, table, null, .. }, Index::Integer { keys: theirs, null: their_null, .. }) => {
+                for group in listed {
+                    groups.push(if *their_null == Some(*group) {
+                        *null.get_or_insert_with(|| {
+                            keys.push(0);
+                            keys.len() as u32 - 1
+                        })
+                    } else {
+                        integer_group(keys, table, theirs[*group as usize])
+                    });
+                }
+            }
+            (Index::Encoded { bytes, ends, table, .. }, Index::Encoded { bytes: theirs, ends: their_ends, .. }) => {
+                for group in listed {
+                    let key = encoded_key(theirs, their_ends, *group);
+                    groups.push(encoded_group(bytes, ends, table, keygroup::hash(key), key));
+                }
+            }
+            (Index::Single { .. } | Index::Integer { .. } | Index::Encoded { .. }, _) => {
+                return Err(Error::new(Class::Bug, "groups of other key types cannot be merged"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The group here of each group of `other`, which has keys of the same types, where there is one.
+    pub fn find_from(&self, other: &Index) -> Result<Vec<Option<u32>>, Error> {
+        match (self, other) {
+            (Index::Single { len }, Index::Single { len: theirs }) => Ok(vec![(*len > 0).then_some(0); *theirs]),
+            (Index::Integer { keys, table, null, .. }, Index::Integer { keys: theirs, null: their_null, .. }) => {
+                let find = |(group, key): (usize, &i64)| {
+                    if *their_null == Some(group as u32) {
+                        return *null;
+                    }
+                    table.find(spread(*key as u64), |mine| keys[*mine as usize] == *key).copied()
+                };
+                Ok(theirs.iter().enumerate().map(find).collect())
+            }
+            (Index::Encoded { bytes, ends, table, .. }, Index::Encoded { bytes: theirs, ends: their_ends, .. }) => {
+                let find = |group: u32| {
+                    let key = encoded_key(theirs, their_ends, group);
+                    table.find(spread(keygroup::hash(key)), |mine| encoded_key(bytes, ends, *mine) == key).copied()
+                };
+                Ok((0..their_ends.len() as u32).map(find).collect())
+            }
+            (Index::Single { .. } | Index::Integer { .. } | Index::Encoded { .. }, _) => {
+                Err(Error::new(Class::Bug, "groups of other key types cannot be found"))
+            }
+        }
     }
 
     /// Forgets every group and keeps the room.

@@ -4,7 +4,7 @@ use crate::envelope::{batch, broken};
 use crate::error::Error;
 use crate::io::StateImage;
 use crate::route::key::Encoded;
-use crate::state::layout::{KEY_GROUP, WINDOW_START, scalar, sorted};
+use crate::state::layout::{KEY_GROUP, PANE_START, WINDOW_START, scalar, sorted};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{filter_record_batch, interleave, not};
@@ -22,7 +22,7 @@ pub const ENTRY_END: &str = "__a_end";
 /// until the entry is retired, for which its [`ENTRY_END`] is no less than that of any of them.
 pub const ENTRY_GONE: &str = "__a_gone";
 
-/// The newest after-image of each (window, key) of the images of one task, given oldest first;
+/// The newest after-image of each (window or pane, key) of the images of one task, given oldest first;
 /// retired windows are left out. Restoring the result equals restoring all of them, and so does
 /// restoring it behind older images of the task.
 ///
@@ -121,11 +121,11 @@ fn left(image: StateImage) -> Result<StateImage, Error> {
     Ok(StateImage { rows, ..image })
 }
 
-/// The window starts, and the columns that make an entry what it is: window start and keys.
+/// The starts, and the columns that make an entry what it is: start and, as keys, all up to the first that aggregates have.
 fn identity(rows: &RecordBatch) -> Option<(ArrayRef, Vec<ArrayRef>)> {
     let schema = rows.schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let [KEY_GROUP, WINDOW_START, ..] = names.as_slice() else { return None };
+    let [KEY_GROUP, WINDOW_START | PANE_START, ..] = names.as_slice() else { return None };
     if rows.column(0).data_type() != &DataType::UInt32 || rows.column(1).data_type() != &DataType::Int64 {
         return None;
     }

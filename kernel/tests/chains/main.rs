@@ -7,6 +7,7 @@ mod lanes;
 mod plans;
 mod recovery;
 mod sessions;
+mod shapes;
 mod sides;
 mod stages;
 mod times;

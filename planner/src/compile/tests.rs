@@ -261,7 +261,10 @@ fn a_shuffled_aggregate_gets_a_first_stage() {
     let columns: Vec<String> = stage.output.0.iter().map(|c| format!("{} {}", c.name, c.ty)).collect();
     assert_eq!(
         columns,
-        ["bidder BIGINT", "__window_start BIGINT", "__a0_sum BIGINT", "__a0_carry BIGINT", "__a0_seen BOOLEAN", "__rows BIGINT"]
+        [
+            "bidder BIGINT", "__pane_start BIGINT", "__pane_from BIGINT", "__a0_sum BIGINT", "__a0_carry BIGINT", "__a0_seen BOOLEAN",
+            "__rows BIGINT"
+        ]
     );
     let (Work::Partial(first), Work::Window(second)) = (&stage.work, &plan.chains[1].operators[0].work) else { panic!("no stages") };
     assert!(second.partials && !first.partials);

@@ -25,7 +25,7 @@ chain 0 x2
   slim: map (project 2)
     columns: bidder BIGINT, price BIGINT
   count-partial: partial aggregate of window tumbling 60000 ms by bidder gives total = sum
-    columns: bidder BIGINT, __window_start BIGINT NOT NULL, __a0_sum BIGINT, __a0_carry BIGINT, __a0_seen BOOLEAN, __rows BIGINT NOT NULL
+    columns: bidder BIGINT, __pane_start BIGINT NOT NULL, __pane_from BIGINT NOT NULL, __a0_sum BIGINT, __a0_carry BIGINT, __a0_seen BOOLEAN, __rows BIGINT NOT NULL
   tasks: bids-0 to bids-1, slim-0 to slim-1, count-partial-0 to count-partial-1
 chain 1 x2
   count: window tumbling 60000 ms by bidder gives total = sum

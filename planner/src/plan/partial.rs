@@ -4,7 +4,8 @@
 //! | column | type | what |
 //! | --- | --- | --- |
 //! | the keys | as in the input | by their names, in their order |
-//! | `__window_start` | BIGINT | ms |
+//! | `__pane_start` | BIGINT | start of the pane, ms |
+//! | `__pane_from` | BIGINT | end of the first window for which the rows count, ms |
 //! | `__a<i>_<part>` | see [`state_columns`] | state of aggregate i |
 //! | `__rows` | BIGINT | rows of the input that the row stands for |
 //!
@@ -15,9 +16,12 @@ use crate::id::{ChainId, OperatorId};
 use crate::plan::{JobPlan, Port, Routing, WindowWork, Work};
 use crate::schema::{Column, ColumnType, Schema};
 use crate::spec::{ErrorPolicy, LatePolicy};
+use crate::window::Windows;
 
-/// Column with the start of a partial row's window, ms.
-pub const WINDOW_START_COLUMN: &str = "__window_start";
+/// Column with the start of a partial row's pane, ms.
+pub const PANE_START_COLUMN: &str = "__pane_start";
+/// Column with the end of the first window for which a partial row counts, ms.
+pub const PANE_FROM_COLUMN: &str = "__pane_from";
 /// Column with the number of rows that a partial row stands for.
 pub const ROWS_COLUMN: &str = "__rows";
 
@@ -69,7 +73,8 @@ pub fn state_columns(aggregate: &Aggregate) -> Option<Vec<(&'static str, ColumnT
 pub fn partial_rows(work: &WindowWork, input: &Schema) -> Option<Schema> {
     let column = |name: String, ty| Column { name, ty, nullable: false };
     let mut columns = work.keys.iter().map(|key| input.index_of(key).map(|at| input.0[at].clone())).collect::<Option<Vec<_>>>()?;
-    columns.push(column(WINDOW_START_COLUMN.to_owned(), ColumnType::BigInt));
+    columns.push(column(PANE_START_COLUMN.to_owned(), ColumnType::BigInt));
+    columns.push(column(PANE_FROM_COLUMN.to_owned(), ColumnType::BigInt));
     for (i, (_, aggregate)) in work.aggregates.iter().enumerate() {
         let parts = state_columns(aggregate)?;
         columns.extend(parts.into_iter().map(|(part, ty)| Column { nullable: true, ..column(format!("__a{i}_{part}"), ty) }));
@@ -85,6 +90,12 @@ pub enum Obstacle {
     NotShuffled,
     /// Late rows are routed, whole and by the window.
     LateRouted,
+    /// Results are given more than once (WIN-4): how often must not depend on what a first stage holds.
+    Updates,
+    /// Windows follow the rows of each key.
+    Sessions,
+    /// Windows keep their own rows: each row would become many.
+    OwnRows,
     /// Rows that cannot be computed are routed, and by the window.
     ErrorsRouted,
     /// The state of the aggregate of this name cannot be put together from parts.
@@ -102,9 +113,17 @@ pub fn obstacle(plan: &JobPlan, chain: ChainId) -> Option<Obstacle> {
     if inbound.peek().is_none() || !inbound.clone().all(|edge| matches!(edge.routing, Routing::Partitioned(_))) {
         return Some(Obstacle::NotShuffled);
     }
+    match &window.windows {
+        Windows::Session { .. } => return Some(Obstacle::Sessions),
+        Windows::Aligned(aligned) if aligned.keeps_own() => return Some(Obstacle::OwnRows),
+        Windows::Aligned(_) => {}
+    }
+    if window.marks_updates() {
+        return Some(Obstacle::Updates);
+    }
     match window.late {
-        LatePolicy::Drop => {}
-        LatePolicy::Route | LatePolicy::Update => return Some(Obstacle::LateRouted),
+        LatePolicy::Drop | LatePolicy::Update => {}
+        LatePolicy::Route => return Some(Obstacle::LateRouted),
     }
     match window.on_error {
         ErrorPolicy::Fail | ErrorPolicy::Skip => {}

@@ -4,19 +4,21 @@ use crate::accumulate::piece::{Argument, Piece, sum};
 use crate::envelope::Data;
 use crate::error::Error;
 use crate::operator::grouping::key_columns;
+use crate::operator::window::places::Places;
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use std::ops::Range;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::WindowWork;
-use weir_planner::plan::partial::{ROWS_COLUMN, WINDOW_START_COLUMN, state_columns};
+use weir_planner::plan::partial::{PANE_FROM_COLUMN, PANE_START_COLUMN, ROWS_COLUMN, state_columns};
 use weir_planner::schema::{ColumnType, Schema};
 
 /// Where the columns of `weir_planner::plan::partial` lie.
-pub(super) struct Partials {
+pub(crate) struct Partials {
     keys: Vec<usize>,
     start: usize,
+    from: usize,
     states: Vec<Range<usize>>,
     rows: usize,
 }
@@ -41,16 +43,14 @@ impl Partials {
             }
             states.push(first..first + places.len());
         }
-        let start = found(WINDOW_START_COLUMN, ColumnType::BigInt)?;
-        Ok(Partials { keys, start, states, rows: found(ROWS_COLUMN, ColumnType::BigInt)? })
+        let big = |name: &str| found(name, ColumnType::BigInt);
+        Ok(Partials { keys, start: big(PANE_START_COLUMN)?, from: big(PANE_FROM_COLUMN)?, states, rows: big(ROWS_COLUMN)? })
     }
 
-    /// The rows with the start of their window as time and without stamps, since they have been
-    /// judged, and how many rows each one stands for.
-    pub(super) fn timed(&self, data: Data) -> (Data, Int64Array) {
-        let behind = self.behind(&data);
-        let times = data.rows.column(self.start).as_primitive::<Int64Type>().clone();
-        (Data { times, stamps: None, ..data }, behind)
+    /// The panes of the rows.
+    pub(super) fn places<'a>(&self, data: &'a Data) -> Places<'a> {
+        let numbers = |at: usize| &data.rows.column(at).as_primitive::<Int64Type>().values()[..];
+        Places::Panes { starts: numbers(self.start), froms: numbers(self.from) }
     }
 
     /// Keys and states.
@@ -69,7 +69,8 @@ impl Partials {
         sum(&self.behind(data))
     }
 
-    fn behind(&self, data: &Data) -> Int64Array {
+    /// How many rows each one stands for.
+    pub(super) fn behind(&self, data: &Data) -> Int64Array {
         data.rows.column(self.rows).as_primitive::<Int64Type>().clone()
     }
 }

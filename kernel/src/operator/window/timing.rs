@@ -1,0 +1,89 @@
+//! Times of rows from a column that windows follow in place of the rows' event time (EV-10).
+
+use crate::envelope::{Data, broken};
+use crate::error::Error;
+use crate::operator::Context;
+use arrow::array::{Array, AsArray, Int64Array};
+use arrow::compute::{cast, is_not_null};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit as ArrowUnit};
+use std::sync::atomic::Ordering;
+use weir_planner::error::Class;
+use weir_planner::id::OperatorId;
+use weir_planner::plan::TimeColumn;
+use weir_planner::schema::Schema;
+use weir_planner::time::TimeUnit;
+
+/// A time column.
+pub(crate) struct Timing {
+    id: OperatorId,
+    name: String,
+    /// Position and unit; none where a first stage has taken the times.
+    column: Option<(usize, TimeUnit)>,
+    trail_ms: i64,
+}
+
+impl Timing {
+    /// Finds the column in `input`, when times are taken here.
+    ///
+    /// Errors: no such column, or one that is no time.
+    pub(crate) fn new(id: &OperatorId, time: &TimeColumn, input: Option<&Schema>) -> Result<Self, Error> {
+        let name = &time.column;
+        let column = match input {
+            None => None,
+            Some(input) => {
+                let missing = || Error::new(Class::Bug, format!("operator '{id}': its input has no time column '{name}'"));
+                let at = input.index_of(name).ok_or_else(missing)?;
+                let unit = match input.0[at].ty.to_arrow() {
+                    DataType::Int64 | DataType::Timestamp(ArrowUnit::Millisecond, _) => TimeUnit::Millisecond,
+                    DataType::Timestamp(ArrowUnit::Second, _) => TimeUnit::Second,
+                    DataType::Timestamp(ArrowUnit::Microsecond, _) => TimeUnit::Microsecond,
+                    DataType::Timestamp(ArrowUnit::Nanosecond, _) => TimeUnit::Nanosecond,
+                    other => {
+                        let message = format!(
+                            "operator '{id}': the column '{name}' of type {other} is no time; windows follow TIMESTAMP, or BIGINT in milliseconds"
+                        );
+                        return Err(Error::new(Class::User, message));
+                    }
+                };
+                Some((at, unit))
+            }
+        };
+        Ok(Timing { id: id.clone(), name: name.clone(), column, trail_ms: time.trail_ms })
+    }
+
+    /// The rows with their times from the column, and without stamps: by the trail none lies behind.
+    /// Those that are NULL in it are counted and left out (EV-5).
+    ///
+    /// Errors: a time that milliseconds cannot hold.
+    pub(crate) fn timed(&self, data: Data, context: &mut Context<'_>) -> Result<Data, Error> {
+        let Some((at, unit)) = self.column else { return Ok(data) };
+        let nulls = data.rows.column(at).null_count();
+        let data = if nulls == 0 {
+            data
+        } else {
+            context.metrics.rows_invalid.fetch_add(nulls as u64, Ordering::Relaxed);
+            let there = is_not_null(data.rows.column(at)).map_err(broken)?;
+            data.filter(&there)?
+        };
+        let numbers = cast(data.rows.column(at), &DataType::Int64).map_err(broken)?;
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let times = match unit {
+            TimeUnit::Millisecond => numbers.clone(),
+            TimeUnit::Second | TimeUnit::Microsecond | TimeUnit::Nanosecond => {
+                let millis = |value: &i64| {
+                    unit.to_millis(*value).ok_or_else(|| {
+                        let message = format!("operator '{}': the time {value} of column '{}' is out of range", self.id, self.name);
+                        Error::new(Class::User, message)
+                    })
+                };
+                numbers.values().iter().map(millis).collect::<Result<Vec<_>, _>>().map(Int64Array::from)?
+            }
+        };
+        Ok(Data { times, stamps: None, ..data })
+    }
+
+    /// The watermark of these times by that of the input.
+    pub(crate) fn watermark(&self, input_ms: i64) -> i64 {
+        if input_ms == i64::MAX { input_ms } else { input_ms.saturating_sub(self.trail_ms) }
+    }
+}

@@ -1,0 +1,168 @@
+//! Groups with their accumulators: what one pane has, or what several come to together.
+
+use crate::accumulate::piece::Piece;
+use crate::accumulate::{Accumulator, accumulator};
+use crate::error::Error;
+use crate::route::key::Encoded;
+use crate::state::bits::Bits;
+use crate::state::index::Index;
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use weir_planner::expr::Aggregate;
+use weir_planner::id::OperatorId;
+
+/// Buffers that are used again from batch to batch.
+#[derive(Default)]
+pub struct Scratch {
+    encoded: Encoded,
+    /// Group of each row that came last.
+    pub groups: Vec<u32>,
+    chosen: Vec<u32>,
+}
+
+/// Groups of rows.
+pub struct Cells {
+    index: Index,
+    accumulators: Vec<Box<dyn Accumulator>>,
+    dirty: Bits,
+}
+
+impl Cells {
+    /// None, for keys of these types.
+    ///
+    /// Errors: an aggregate that does not take its argument.
+    pub fn new(types: &[DataType], aggregates: &[(String, Aggregate)]) -> Result<Self, Error> {
+        let accumulators = aggregates.iter().map(|(_, aggregate)| accumulator(aggregate)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Cells { index: Index::new(types), accumulators, dirty: Bits::default() })
+    }
+
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// No groups.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        let accumulators: usize = self.accumulators.iter().map(|accumulator| accumulator.bytes()).sum();
+        self.index.bytes() + accumulators + self.dirty.bytes()
+    }
+
+    /// Forgets every group and keeps the room.
+    pub fn clear(&mut self) {
+        self.index.clear();
+        self.accumulators.iter_mut().for_each(|accumulator| accumulator.clear());
+        self.dirty.empty();
+    }
+
+    /// Adds rows; `scratch.groups` has the group of each afterwards.
+    pub fn add(&mut self, piece: &Piece, scratch: &mut Scratch) -> Result<(), Error> {
+        self.index.assign(&piece.keys, piece.rows, &mut scratch.encoded, &mut scratch.groups)?;
+        self.grow();
+        scratch.groups.iter().for_each(|group| self.dirty.set(*group));
+        piece.add_to(&mut self.accumulators, &scratch.groups, &mut scratch.chosen)
+    }
+
+    /// Adds groups for the keys of listed groups of `other`, empty ones where they are new.
+    pub(crate) fn know(&mut self, other: &Cells, listed: &[u32], scratch: &mut Scratch) -> Result<(), Error> {
+        self.index.assign_from(&other.index, listed, &mut scratch.groups)?;
+        self.grow();
+        Ok(())
+    }
+
+    /// Adds what all groups of `other` have.
+    pub(crate) fn absorb(&mut self, other: &Cells, scratch: &mut Scratch) -> Result<(), Error> {
+        let listed: Vec<u32> = (0..other.len() as u32).collect();
+        self.know(other, &listed, scratch)?;
+        self.merge(other, &listed, &scratch.groups)
+    }
+
+    /// Adds what `other` has of the keys that are here.
+    pub(crate) fn absorb_known(&mut self, other: &Cells) -> Result<(), Error> {
+        let found = other.index.find_from(&self.index)?;
+        let (mine, theirs): (Vec<u32>, Vec<u32>) =
+            found.iter().enumerate().filter_map(|(mine, theirs)| theirs.map(|theirs| (mine as u32, theirs))).unzip();
+        self.merge(other, &theirs, &mine)
+    }
+
+    fn merge(&mut self, other: &Cells, theirs: &[u32], mine: &[u32]) -> Result<(), Error> {
+        for (accumulator, other) in self.accumulators.iter_mut().zip(&other.accumulators) {
+            accumulator.merge(mine, &other.image(theirs)?)?;
+        }
+        Ok(())
+    }
+
+    /// Puts groups back from columns of keys and of images.
+    pub(crate) fn restore(&mut self, keys: &[ArrayRef], rows: usize, images: &[ArrayRef], scratch: &mut Scratch) -> Result<(), Error> {
+        self.index.assign(keys, rows, &mut scratch.encoded, &mut scratch.groups)?;
+        self.grow();
+        let mut rest = images;
+        for accumulator in &mut self.accumulators {
+            let (own, others) = rest.split_at(accumulator.image_fields().len().min(rest.len()));
+            accumulator.restore(&scratch.groups, own)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Keys and aggregates of listed groups. `operator` and `aggregates` say whose they are.
+    ///
+    /// Errors: a result that its type cannot hold, naming operator and column.
+    pub(crate) fn results(
+        &self,
+        groups: &[u32],
+        operator: &OperatorId,
+        aggregates: &[(String, Aggregate)],
+    ) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>), Error> {
+        let mut columns = Vec::with_capacity(self.accumulators.len());
+        for (accumulator, (name, _)) in self.accumulators.iter().zip(aggregates) {
+            let name_it = |e: Error| Error { message: format!("{} in operator '{operator}', column '{name}'", e.message), ..e };
+            columns.push(accumulator.peek(groups).map_err(name_it)?);
+        }
+        Ok((self.index.keys(groups)?, columns))
+    }
+
+    /// Groups that changed since [`Cells::clean`].
+    pub(crate) fn changed(&self) -> Vec<u32> {
+        self.dirty.ones().collect()
+    }
+
+    /// All of them have changed.
+    pub(crate) fn touch_all(&mut self) {
+        (0..self.index.len() as u32).for_each(|group| self.dirty.set(group));
+    }
+
+    /// None has changed.
+    pub(crate) fn clean(&mut self) {
+        self.dirty.clear();
+    }
+
+    /// Hash of each listed group by the key law.
+    pub(crate) fn hashes(&self, groups: &[u32]) -> Vec<u64> {
+        self.index.hashes(groups)
+    }
+
+    /// Keys of listed groups.
+    pub(crate) fn keys(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
+        self.index.keys(groups)
+    }
+
+    /// State of listed groups, as images have it.
+    pub(crate) fn image(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
+        let mut columns = Vec::new();
+        for accumulator in &self.accumulators {
+            columns.extend(accumulator.image(groups)?);
+        }
+        Ok(columns)
+    }
+
+    fn grow(&mut self) {
+        let groups = self.index.len();
+        self.dirty.grow(groups);
+        self.accumulators.iter_mut().for_each(|accumulator| accumulator.grow(groups));
+    }
+}
