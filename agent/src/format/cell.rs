@@ -184,6 +184,47 @@ impl Cells {
         self.settle(pushed)
     }
 
+    /// Whether a number in this TIMESTAMP column counts the column's own units.
+    pub fn counts_units(&self) -> bool {
+        matches!((self.ty, self.numeric), (ColumnType::Timestamp { unit, .. }, Some(numeric)) if unit == numeric)
+    }
+
+    /// Adds a whole number, or the count of units that a time comes to; false, and nothing added,
+    /// where the column does not hold it.
+    #[inline]
+    pub fn push_integer(&mut self, number: i64) -> bool {
+        let fits = match (&mut self.values, self.ty) {
+            (Values::Int64(v), _) => {
+                v.push(number);
+                true
+            }
+            (Values::Int32(v), ColumnType::Integer) => i32::try_from(number).map(|number| v.push(number)).is_ok(),
+            (Values::Int16(v), _) => i16::try_from(number).map(|number| v.push(number)).is_ok(),
+            _ => false,
+        };
+        if fits {
+            self.nulls.append_non_null();
+        }
+        fits
+    }
+
+    /// Adds text that needs no decoding to a TEXT column; false, and nothing added, where the column
+    /// does not hold it.
+    #[inline]
+    pub fn push_plain(&mut self, text: &[u8], ascii: bool) -> bool {
+        match (&mut self.values, self.ty) {
+            (Values::Bytes { ends, bytes }, ColumnType::Text) if ascii || std::str::from_utf8(text).is_ok() => {
+                if push_end(ends, bytes.len() + text.len()).is_err() {
+                    return false;
+                }
+                bytes.extend_from_slice(text);
+                self.nulls.append_non_null();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Adds a truth value; TEXT takes its name.
     pub fn push_bool(&mut self, truth: bool) -> Result<(), String> {
         let pushed = match (&mut self.values, self.ty) {

@@ -10,16 +10,20 @@
 //! their structure alone: their strings and numbers are not looked into.
 
 mod encode;
+mod quick;
 mod scan;
 
 pub use encode::{JsonEncoder, Rows};
 
 use super::cell::Cells;
 use super::{Decoded, Decoder, Filling};
+use quick::{Minute, Run};
 use scan::Scan;
 use std::collections::HashMap;
 use weir_kernel::error::Error;
 use weir_planner::connector::DecodeColumn;
+use weir_planner::schema::ColumnType;
+use weir_planner::time::TimeUnit;
 
 /// Fields of a record whose place is remembered; those behind are matched by name each time.
 const LAYOUT_FIELDS_MAX: usize = 256;
@@ -29,9 +33,22 @@ const LAYOUT_BYTES_MAX: usize = 256;
 /// What the record before had at one place.
 struct Expected {
     /// The bytes from the end of one value to the start of the next, such as `,"price":`.
-    run: Vec<u8>,
-    /// The used column of that name.
-    column: Option<usize>,
+    run: Run,
+    road: Road,
+}
+
+/// How the value of a field is read.
+enum Road {
+    /// No column uses it.
+    Skip,
+    /// Into a column, as the general way reads values.
+    Any(usize),
+    /// Into a column of whole numbers, quickly as a rule.
+    Integer(usize),
+    /// Into a TEXT column.
+    Text(usize),
+    /// Into a TIMESTAMP column.
+    Stamp(usize, TimeUnit, Minute),
 }
 
 /// Decodes JSON objects.
@@ -40,6 +57,8 @@ pub struct JsonDecoder {
     names: HashMap<Vec<u8>, usize>,
     layout: Vec<Expected>,
     scratch: Vec<u8>,
+    /// Every value goes the general way: what the tests compare the others with.
+    careful: bool,
 }
 
 impl JsonDecoder {
@@ -49,7 +68,7 @@ impl JsonDecoder {
     pub fn new(columns: &[DecodeColumn], used: &[String]) -> Result<Self, Error> {
         let filling = Filling::new(columns, used)?;
         let names = used.iter().enumerate().map(|(i, name)| (name.clone().into_bytes(), i)).collect();
-        Ok(JsonDecoder { filling, names, layout: Vec::new(), scratch: Vec::new() })
+        Ok(JsonDecoder { filling, names, layout: Vec::new(), scratch: Vec::new(), careful: false })
     }
 
     fn record(&mut self, record: &[u8]) -> Result<(), String> {
@@ -57,31 +76,40 @@ impl JsonDecoder {
         let mut scan = Scan::new(record);
         let mut field = 0;
         loop {
-            let column = match self.layout.get(field) {
-                Some(expected) if scan.take(&expected.run) => {
-                    scan.blank();
-                    expected.column
+            match self.layout.get_mut(field) {
+                Some(expected) if expected.run.begins(scan.rest()) => {
+                    scan.step(expected.run.len());
+                    travel(&mut expected.road, &mut scan, &mut self.filling.cells, row, &mut self.scratch)?;
                 }
-                _ => match self.name(&mut scan, field)? {
-                    Some(column) => column,
-                    None => break,
-                },
-            };
-            match column.and_then(|column| self.filling.cells.get_mut(column)) {
-                None => scan.skip_value(&mut self.scratch)?,
-                Some(cells) => {
-                    if cells.rows() > row {
-                        return Err(format!("field '{}': appears twice", cells.name()));
+                _ => {
+                    // Spares most records the careful look.
+                    if field > 0 && scan.at_end_of_object() {
+                        break;
                     }
-                    value(&mut scan, cells, &mut self.scratch)?;
+                    let Some(column) = self.name(&mut scan, field)? else { break };
+                    let mut road = column.map_or(Road::Skip, Road::Any);
+                    travel(&mut road, &mut scan, &mut self.filling.cells, row, &mut self.scratch)?;
                 }
             }
             field += 1;
-            if scan.at_end_of_object() {
-                break;
-            }
         }
         scan.end()
+    }
+
+    /// The way of values into a column.
+    fn road(&self, column: Option<usize>) -> Road {
+        let Some(column) = column else { return Road::Skip };
+        match self.filling.cells.get(column) {
+            Some(cells) if !self.careful => match cells.ty() {
+                ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt => Road::Integer(column),
+                ColumnType::Timestamp { .. } if cells.counts_units() => Road::Integer(column),
+                ColumnType::Timestamp { unit, .. } => Road::Stamp(column, unit, Minute::default()),
+                ColumnType::Text => Road::Text(column),
+                ColumnType::Boolean | ColumnType::Real | ColumnType::Double | ColumnType::Decimal { .. } => Road::Any(column),
+                ColumnType::Bytea | ColumnType::Date | ColumnType::Interval => Road::Any(column),
+            },
+            Some(_) | None => Road::Any(column),
+        }
     }
 
     /// Reads separator, name and colon with care, and remembers them. `None` at the closing brace.
@@ -97,20 +125,69 @@ impl JsonDecoder {
         };
         let run = scan.since(start);
         if run.len() <= LAYOUT_BYTES_MAX {
+            if field == self.layout.len() && field < LAYOUT_FIELDS_MAX {
+                self.layout.push(Expected { run: Run::default(), road: Road::Skip });
+            }
+            let road = self.road(column);
             if let Some(expected) = self.layout.get_mut(field) {
-                expected.run.clear();
-                expected.run.extend_from_slice(run);
-                expected.column = column;
-            } else if field == self.layout.len() && field < LAYOUT_FIELDS_MAX {
-                self.layout.push(Expected { run: run.to_vec(), column });
+                expected.run.learn(run);
+                expected.road = road;
             }
         }
         Ok(Some(column))
     }
 }
 
-/// One value into its column.
+/// One value, from its first byte on or blanks before it, into its column.
 #[inline]
+fn travel(road: &mut Road, scan: &mut Scan<'_>, cells: &mut [Cells], row: usize, scratch: &mut Vec<u8>) -> Result<(), String> {
+    let (column, taken) = match road {
+        Road::Skip => {
+            return match quick::string_length(scan.rest()) {
+                Some(length) => {
+                    scan.step(length);
+                    Ok(())
+                }
+                None => {
+                    scan.blank();
+                    scan.skip_value(scratch)
+                }
+            };
+        }
+        Road::Any(column) => (*column, None),
+        Road::Integer(column) => {
+            let found = quick::integer(scan.rest());
+            (*column, found.filter(|(number, _)| fill(cells, *column, row, |cells| cells.push_integer(*number))).map(|(_, taken)| taken))
+        }
+        Road::Stamp(column, unit, minute) => {
+            let found = quick::stamp(scan.rest(), *unit, minute);
+            (*column, found.filter(|(stamp, _)| fill(cells, *column, row, |cells| cells.push_integer(*stamp))).map(|(_, taken)| taken))
+        }
+        Road::Text(column) => {
+            let found = quick::text(scan.rest());
+            let pushed = found.filter(|text| fill(cells, *column, row, |cells| cells.push_plain(text.inside, text.ascii)));
+            (*column, pushed.map(|text| text.inside.len() + 2))
+        }
+    };
+    if let Some(taken) = taken {
+        scan.step(taken);
+        return Ok(());
+    }
+    scan.blank();
+    match cells.get_mut(column) {
+        Some(cells) if cells.rows() > row => Err(format!("field '{}': appears twice", cells.name())),
+        Some(cells) => value(scan, cells, scratch),
+        None => scan.skip_value(scratch),
+    }
+}
+
+/// Whether the column took a value quickly, as its first in this row.
+#[inline]
+fn fill(cells: &mut [Cells], column: usize, row: usize, push: impl FnOnce(&mut Cells) -> bool) -> bool {
+    cells.get_mut(column).is_some_and(|cells| cells.rows() == row && push(cells))
+}
+
+/// One value into its column, the general way.
 fn value(scan: &mut Scan<'_>, cells: &mut Cells, scratch: &mut Vec<u8>) -> Result<(), String> {
     match scan.peek() {
         Some(b'"') => {
@@ -141,7 +218,7 @@ fn value(scan: &mut Scan<'_>, cells: &mut Cells, scratch: &mut Vec<u8>) -> Resul
                 return Err(format!("field '{}': not valid JSON", cells.name()));
             }
             match cells.ty() {
-                weir_planner::schema::ColumnType::Text => cells.push_text(text),
+                ColumnType::Text => cells.push_text(text),
                 ty => Err(format!("field '{}': an object or array is not of type {ty}", cells.name())),
             }
         }

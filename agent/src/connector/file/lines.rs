@@ -1,4 +1,4 @@
-//! One file of records by lines, read in blocks of a mebibyte and decoded in place.
+//! One file of records by lines, read in blocks and decoded in place.
 //!
 //! Reads are inline: they come from the page cache or stall the chain for one block of disk.
 
@@ -10,8 +10,10 @@ use weir_kernel::error::Error;
 use weir_kernel::io::Budget;
 use weir_planner::error::Class;
 
-/// Bytes read at once.
-const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes read at once: few enough to be in the core's cache still when they are decoded.
+const BLOCK_BYTES: usize = 1 << 18;
+/// Bytes of a header at most.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// A longer record is bad, and skipped to its line end.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
@@ -84,7 +86,7 @@ impl LineFile {
         if offset > 0 {
             if header {
                 let mut first = Vec::new();
-                BufReader::new(&file).take(BLOCK_BYTES as u64).read_until(b'\n', &mut first).map_err(wrap)?;
+                BufReader::new(&file).take(HEADER_BYTES_MAX).read_until(b'\n', &mut first).map_err(wrap)?;
                 decoder.header(trimmed(without_mark(&first))).map_err(|e| Error::new(e.class, format!("file '{path}': {}", e.message)))?;
             }
             file.seek(SeekFrom::Start(offset)).map_err(wrap)?;

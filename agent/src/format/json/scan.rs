@@ -34,6 +34,18 @@ impl<'a> Scan<'a> {
         self.record.get(start..self.at).unwrap_or_default()
     }
 
+    /// The bytes from here on.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.record.get(self.at..).unwrap_or_default()
+    }
+
+    /// Steps over bytes that have been looked at.
+    #[inline]
+    pub fn step(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
     /// The next byte.
     #[inline]
     pub fn peek(&self) -> Option<u8> {

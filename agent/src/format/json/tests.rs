@@ -278,3 +278,73 @@ fn rows_become_json_that_decodes_to_the_same_rows() {
     assert_eq!(String::from_utf8(key).unwrap(), r#"{"c2":7,"c0":true}"#);
     assert!(JsonEncoder::of(&schema, &["nope".to_owned()]).is_err());
 }
+
+/// C30: the quick ways and the general one give the same rows and the same faults, whatever the records.
+#[test]
+fn quick_ways_give_what_the_general_way_gives() {
+    let with_unit = |name: &str, unit| DecodeColumn { timestamp_unit: Some(unit), ..column(name, "TIMESTAMP(3)") };
+    let columns = [
+        column("small", "SMALLINT"),
+        column("number", "INTEGER"),
+        column("large", "BIGINT"),
+        column("text", "TEXT"),
+        column("at", "TIMESTAMP(3)"),
+        column("nanos", "TIMESTAMPTZ(9)"),
+        with_unit("ms", TimeUnit::Millisecond),
+        with_unit("us", TimeUnit::Microsecond),
+        column("price", "DECIMAL(10,2)"),
+        column("day", "DATE"),
+    ];
+    let fields = [
+        r#""small":12"#,
+        r#""number":-70000"#,
+        r#""large":123456789012"#,
+        r#""unused":"something longer than the words that are looked through","more":[1,{"a":"]"}]"#,
+        r#""text":"café, two lines""#,
+        r#""at":"2026-01-01T00:00:05.123""#,
+        r#""nanos":"2026-01-01T00:00:05.123456789Z""#,
+        r#""ms":1767225600000"#,
+        r#""us":1767225600000000"#,
+        r#""price":12.50"#,
+        r#""day":"2026-01-31""#,
+    ];
+    let used: Vec<String> = columns.iter().map(|column| column.column.name.clone()).collect();
+    let mut random = 0x0DD_5EED_u64;
+    let mut next = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    let odd = b"\"\\{}[]:,0-9.eE\x00\x7f\xff\xc3 tfnZT+";
+    let mut decoders = [JsonDecoder::new(&columns, &used).unwrap(), JsonDecoder::new(&columns, &used).unwrap()];
+    decoders[1].careful = true;
+    let (mut good, mut bad) = (0, 0);
+    for round in 0..150 {
+        for at in 0..100 {
+            let mut order: Vec<&str> = fields.to_vec();
+            match next(6) {
+                0 => order.rotate_left(next(fields.len())),
+                1 => drop(order.remove(next(fields.len()))),
+                2 => order.push(fields[next(fields.len())]),
+                _ => {}
+            }
+            let mut record = format!("{{{}}}", order.join([",", ",", ",", ", "][next(4)])).into_bytes();
+            for _ in 0..[0, 0, 1, 2][next(4)] {
+                let place = next(record.len());
+                match next(4) {
+                    0 => record[place] = odd[next(odd.len())],
+                    1 => record.truncate(place.max(1)),
+                    2 => drop(record.remove(place)),
+                    _ => record.insert(place, odd[next(odd.len())]),
+                }
+            }
+            decoders.iter_mut().for_each(|decoder| decoder.push(&record, at));
+        }
+        let [quick, general] = decoders.each_mut().map(|decoder| decoder.finish().unwrap());
+        assert_eq!(quick.bad, general.bad, "round {round}");
+        assert_eq!(quick.rows, general.rows, "round {round}");
+        (good, bad) = (good + quick.rows.num_rows(), bad + quick.bad.len());
+    }
+    assert!(good > 5_000 && bad > 1_000, "{good} good and {bad} bad records tell little");
+}
