@@ -9,10 +9,12 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tokio::net::TcpListener;
 use weir_hub::Hub;
-use weir_hub::hub::JobState;
+use weir_hub::hub::{JobInfo, JobState};
+use weir_planner::protocol::Holder;
 
 /// Content type of Prometheus text.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -65,10 +67,63 @@ struct TaskLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InputLabels {
+    job: String,
+    operator: String,
+    task: String,
+    input: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SplitLabels {
     job: String,
     operator: String,
     source: String,
+}
+
+type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// Where event time stands at every split and edge, and which holds it back (EV-7).
+fn event_time(registry: &mut Registry, jobs: &[Arc<JobInfo>]) {
+    let split_watermark = Family::<SplitLabels, Seconds>::default();
+    let split_idle = Family::<SplitLabels, Gauge>::default();
+    let split_held = Family::<SplitLabels, Gauge>::default();
+    let input_watermark = Family::<InputLabels, Seconds>::default();
+    let input_idle = Family::<InputLabels, Gauge>::default();
+    let holds = Family::<InputLabels, Gauge>::default();
+    for (job, observation) in jobs.iter().filter_map(|job| Some((job, job.observation.as_ref()?))) {
+        for task in &observation.tasks {
+            let labels = |input: &str| InputLabels {
+                job: job.id.to_string(),
+                operator: task.task.operator.to_string(),
+                task: task.task.to_string(),
+                input: input.to_owned(),
+            };
+            for input in &task.inputs {
+                if let Some(ms) = input.watermark_ms {
+                    input_watermark.get_or_create(&labels(&input.from)).set(ms as f64 / 1_000.0);
+                }
+                input_idle.get_or_create(&labels(&input.from)).set(i64::from(input.idle));
+            }
+            if let Some(Holder::Input(name)) = &task.held_by {
+                holds.get_or_create(&labels(name)).set(1);
+            }
+        }
+        for split in &observation.sources {
+            let labels = SplitLabels { job: job.id.to_string(), operator: split.task.operator.to_string(), source: split.split.clone() };
+            if let Some(ms) = split.watermark_ms {
+                split_watermark.get_or_create(&labels).set(ms as f64 / 1_000.0);
+            }
+            split_idle.get_or_create(&labels).set(i64::from(split.idle));
+            split_held.get_or_create(&labels).set(i64::from(split.held));
+        }
+    }
+    registry.register("source_watermark_seconds", "Watermark of a split, seconds since 1970", split_watermark);
+    registry.register("source_idle", "1 for a split that is idle and left out of the minimum", split_idle);
+    registry.register("source_held", "1 for a split that is held back, too far ahead of the slowest", split_held);
+    registry.register("input_watermark_seconds", "Watermark that came over an edge, seconds since 1970", input_watermark);
+    registry.register("input_idle", "1 for an edge that is idle and left out of the minimum", input_idle);
+    registry.register("input_holds", "1 for the edge or split that holds the watermark of its task", holds);
 }
 
 /// The figures as of now. Built for each scrape from the last reports: nothing here outlives a
@@ -96,7 +151,7 @@ fn registry(hub: &Hub) -> Registry {
     let rows_routed = Family::<TaskLabels, Counter>::default();
     let state_rows = Family::<TaskLabels, Gauge>::default();
     let state_bytes = Family::<TaskLabels, Gauge>::default();
-    let watermark = Family::<TaskLabels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+    let watermark = Family::<TaskLabels, Seconds>::default();
     let split_rows = Family::<SplitLabels, Counter>::default();
     let split_errors = Family::<SplitLabels, Counter>::default();
     let split_lag = Family::<SplitLabels, Gauge>::default();
@@ -137,6 +192,7 @@ fn registry(hub: &Hub) -> Registry {
     registry.register("source_rows", "Rows read from a split, since its attempt began", split_rows);
     registry.register("source_errors", "Records of a split that could not be decoded", split_errors);
     registry.register("source_lag_records", "Records between a split's position and its end", split_lag);
+    event_time(&mut registry, &jobs);
     registry.register("build_info", "Always 1", ConstCounter::new(1u64));
     registry
 }

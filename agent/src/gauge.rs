@@ -1,10 +1,11 @@
 //! Load figures: counters of chains as observations, and what the process uses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-use weir_kernel::metric::{ChainMetrics, TaskMetrics};
-use weir_planner::protocol::{Load, SplitObservation, TaskObservation};
+use weir_kernel::metric::{ChainMetrics, InputMetrics, TaskMetrics};
+use weir_planner::protocol::{Holder, InputObservation, Load, SplitObservation, TaskObservation};
 
 /// Shares of time are taken over at least so long, whoever asks how often.
 const WINDOW_NS: u64 = 200_000_000;
@@ -18,6 +19,8 @@ const EARLY: &str = "batches left a full buffer before their time";
 pub struct Gauge {
     chains: Vec<Looked>,
     at_ns: u64,
+    /// Source operators of which it was told that the clock moves their watermark.
+    clocked: BTreeSet<String>,
 }
 
 struct Looked {
@@ -135,12 +138,20 @@ impl Gauge {
             early: 0,
             failed: 0,
         };
-        Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0 }
+        Gauge { chains: chains.into_iter().map(looked).collect(), at_ns: 0, clocked: BTreeSet::new() }
     }
 
     /// Rows lost since the last call.
     pub fn losses(&mut self) -> Vec<Loss> {
         self.chains.iter_mut().flat_map(Looked::losses).collect()
+    }
+
+    /// Source operators whose watermark the clock has begun to move since the last call (EV-8); each once.
+    pub fn clocked(&mut self) -> Vec<String> {
+        let moved = self.chains.iter().filter(|looked| looked.metrics.clock_moves.load(Relaxed));
+        let new: Vec<String> = moved.map(|looked| looked.operator(0)).filter(|id| !self.clocked.contains(id)).collect();
+        self.clocked.extend(new.iter().cloned());
+        new
     }
 
     /// Every task and every split, as of now.
@@ -159,7 +170,12 @@ impl Gauge {
 }
 
 fn tasks(looked: &Looked) -> Vec<TaskObservation> {
-    let one = |task: &weir_kernel::metric::TaskMetrics| TaskObservation {
+    let metrics = looked.metrics.as_ref();
+    let inputs = |at: usize| match at {
+        0 => metrics.inputs.iter().map(input).collect(),
+        _ => Vec::new(),
+    };
+    let one = |(at, task): (usize, &TaskMetrics)| TaskObservation {
         task: task.task.clone(),
         watermark_ms: known(task.watermark_ms.load(Relaxed)),
         rows_in: task.rows_in.load(Relaxed),
@@ -169,14 +185,50 @@ fn tasks(looked: &Looked) -> Vec<TaskObservation> {
         busy_pct: looked.busy_pct,
         idle_pct: (100.0 - looked.busy_pct - looked.blocked_pct).max(0.0),
         backpressured_pct: looked.blocked_pct,
+        inputs: inputs(at),
+        held_by: holder(metrics, at),
+        held_since_ms: known(match at.checked_sub(1).and_then(|before| metrics.tasks.get(before)) {
+            None => metrics.holder.since_ms.load(Relaxed),
+            Some(before) => before.risen_at_ms.load(Relaxed),
+        }),
         rows_late: task.rows_late.load(Relaxed),
+        rows_retired: task.rows_retired.load(Relaxed),
         rows_evicted: task.rows_evicted.load(Relaxed),
         rows_error: task.rows_error.load(Relaxed),
         rows_routed: task.rows_routed.load(Relaxed),
         state_rows: task.state_rows.load(Relaxed),
         state_bytes: task.state_bytes.load(Relaxed),
     };
-    looked.metrics.tasks.iter().map(one).collect()
+    metrics.tasks.iter().enumerate().map(one).collect()
+}
+
+fn input(input: &InputMetrics) -> InputObservation {
+    InputObservation {
+        from: input.from.clone(),
+        watermark_ms: known(input.watermark_ms.load(Relaxed)),
+        idle: input.idle.load(Relaxed),
+        ended: input.ended.load(Relaxed),
+    }
+}
+
+/// What holds the watermark of a task: inside a chain the task before it, at its head an input or a
+/// split. `None` once the end has come.
+fn holder(metrics: &ChainMetrics, at: usize) -> Option<Holder> {
+    if let Some(before) = at.checked_sub(1).and_then(|before| metrics.tasks.get(before)) {
+        return (before.watermark_ms.load(Relaxed) != i64::MAX).then(|| Holder::Input(before.task.to_string()));
+    }
+    let ended = metrics.tasks.first().is_some_and(|task| task.watermark_ms.load(Relaxed) == i64::MAX);
+    match usize::try_from(metrics.holder.index.load(Relaxed)) {
+        _ if ended => None,
+        Ok(index) => {
+            let split = || metrics.splits.read().get(index).map(|split| split.name.clone());
+            metrics.inputs.get(index).map(|input| input.from.clone()).or_else(split).map(Holder::Input)
+        }
+        Err(_) if metrics.clock_moves.load(Relaxed) => Some(Holder::Clock),
+        // Before its first step a task has heard nothing; it holds nothing yet.
+        Err(_) if metrics.holder.since_ms.load(Relaxed) == i64::MIN => None,
+        Err(_) => Some(Holder::Idle),
+    }
 }
 
 fn splits(metrics: &ChainMetrics) -> Vec<SplitObservation> {
@@ -191,6 +243,8 @@ fn splits(metrics: &ChainMetrics) -> Vec<SplitObservation> {
             watermark_ms: known(split.watermark_ms.load(Relaxed)),
             last_event_ms: known(split.last_event_ms.load(Relaxed)),
             idle: split.idle.load(Relaxed),
+            ended: split.ended.load(Relaxed),
+            held: split.held.load(Relaxed),
             rows_in: split.rows_in.load(Relaxed),
             rows_late: split.rows_late.load(Relaxed),
             rows_invalid: split.rows_invalid.load(Relaxed),
@@ -253,89 +307,4 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Gauge, Loss, cpu_ticks, kilobytes};
-    use std::sync::Arc;
-    use std::sync::atomic::Ordering::Relaxed;
-    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-    use weir_kernel::metric::{ChainMetrics, SplitMetrics};
-    use weir_planner::id::{OperatorId, TaskId};
-
-    fn metrics() -> Arc<ChainMetrics> {
-        Arc::new(ChainMetrics::new(vec![TaskId { operator: OperatorId::new("win").unwrap(), subtask: 0 }]))
-    }
-
-    /// KER-4: busy, idle and back-pressured time are shares of the time between two looks.
-    #[test]
-    fn shares_of_time_are_over_the_time_between_two_looks() {
-        let metrics = metrics();
-        let mut gauge = Gauge::of(vec![metrics.clone()]);
-        gauge.read(1_000_000_000);
-        metrics.busy_ns.store(500_000_000, Relaxed);
-        metrics.blocked_ns.store(250_000_000, Relaxed);
-        let (tasks, _) = gauge.read(2_000_000_000);
-        assert_eq!((tasks[0].busy_pct, tasks[0].backpressured_pct, tasks[0].idle_pct), (50.0, 25.0, 25.0));
-        // A look too soon after keeps the figures.
-        let (tasks, _) = gauge.read(2_000_000_001);
-        assert_eq!(tasks[0].busy_pct, 50.0);
-        assert_eq!(tasks[0].watermark_ms, None);
-    }
-
-    /// P3: what is lost is told once, with its number.
-    #[test]
-    fn losses_are_told_once() {
-        let metrics = metrics();
-        let mut gauge = Gauge::of(vec![metrics.clone()]);
-        metrics.tasks[0].rows_late.store(3, Relaxed);
-        let message = "3 rows came too late and were dropped".to_owned();
-        assert_eq!(gauge.losses(), [Loss { kind: "rows_late", operator: "win".to_owned(), count: 3, message }]);
-        assert_eq!(gauge.losses(), []);
-    }
-
-    /// KER-7, C42: a row that could not be computed is told with an example; what is routed is not lost.
-    #[test]
-    fn failed_rows_are_told_and_routed_ones_are_not() {
-        let task = |name: &str| TaskId { operator: OperatorId::new(name).unwrap(), subtask: 0 };
-        let with = |errors: bool, late: bool| {
-            let mut metrics = ChainMetrics::new(vec![task("src"), task("map")]);
-            for task in &mut metrics.tasks {
-                (task.routes_error, task.routes_late) = (errors, late);
-            }
-            metrics.splits.write().push(SplitMetrics {
-                name: "s".to_owned(),
-                rows_in: AtomicU64::new(9),
-                rows_invalid: AtomicU64::new(1),
-                rows_error: AtomicU64::new(2),
-                bad: parking_lot::Mutex::new(Some("s at row 1: no".to_owned())),
-                rows_late: AtomicU64::new(3),
-                watermark_ms: AtomicI64::new(0),
-                last_event_ms: AtomicI64::new(0),
-                idle: AtomicBool::new(false),
-                lag: AtomicU64::new(0),
-                position: AtomicI64::new(0),
-            });
-            metrics.tasks[1].rows_error.store(4, Relaxed);
-            *metrics.tasks[1].bad.lock() = Some("operator 'map': 1 / v cannot be computed".to_owned());
-            let told = Gauge::of(vec![Arc::new(metrics)]).losses();
-            told.into_iter().map(|loss| (loss.kind, loss.operator, loss.count, loss.message)).collect::<Vec<_>>()
-        };
-        let loss = |kind, operator: &str, count, message: &str| (kind, operator.to_owned(), count, message.to_owned());
-        let skipped = loss("rows_skipped", "src", 2, "2 records could not be decoded and were skipped, such as s at row 1: no");
-        let invalid = loss("rows_invalid", "src", 1, "1 rows have no event time and were dropped");
-        let late = loss("rows_late", "src", 3, "3 rows came too late and were dropped");
-        let message = "4 rows could not be computed and were skipped, such as operator 'map': 1 / v cannot be computed";
-        let failed = loss("rows_failed", "map", 4, message);
-        assert_eq!(with(false, false), [skipped.clone(), invalid.clone(), late.clone(), failed.clone()]);
-        assert_eq!(with(true, false), [invalid, late]);
-        assert_eq!(with(false, true), [skipped, failed]);
-        assert_eq!(with(true, true), []);
-    }
-
-    #[test]
-    fn proc_texts_are_read() {
-        let stat = "4242 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 70 30 0 0";
-        assert_eq!(cpu_ticks(stat), Some(100));
-        assert_eq!(cpu_ticks(""), None);
-        assert_eq!(kilobytes("VmPeak:\t 9 kB\nVmRSS:\t  12 kB\n", "VmRSS:"), Some(12_288));
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ pub(crate) use inputs::{Input, Inputs};
 pub(crate) use lane::Lane;
 pub use report::{ChainReport, Control};
 pub use source::OPEN_EPOCH_BYTES_MAX;
-pub(crate) use source::SourceHead;
+pub(crate) use source::{Peers, SourceHead, Standing};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,6 +78,8 @@ pub(crate) struct Wiring {
     pub(crate) subtask: u32,
     pub(crate) tasks: Vec<TaskId>,
     pub(crate) head: Head,
+    /// Where each input of a head over edges comes from.
+    pub(crate) inputs: Vec<String>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) tail: Tail,
     /// Side outputs.
@@ -116,7 +118,7 @@ pub struct Chain {
 impl Chain {
     pub(crate) fn new(wiring: Wiring) -> Self {
         let (control, controls) = flume::bounded(CONTROLS_MAX);
-        let mut metrics = ChainMetrics::new(wiring.tasks);
+        let mut metrics = ChainMetrics::reading(wiring.inputs, wiring.tasks);
         for (task, metrics) in metrics.tasks.iter_mut().enumerate() {
             metrics.routes_error = wiring.sides.wired(task, Side::Error);
             metrics.routes_late = wiring.sides.wired(task, Side::Late);
@@ -308,7 +310,7 @@ impl Chain {
                     let (images, sides) = (&mut self.images, &mut self.sides);
                     let given = operator.give(&mut Context { wall_ms, now_ns, metrics, images, changed, task: *task, sides })?;
                     if let Some(envelope) = &given {
-                        count_out(metrics, envelope);
+                        count_out(metrics, envelope, wall_ms);
                     }
                     given
                 }
@@ -425,12 +427,12 @@ fn read(
         Head::Source(source) => {
             let given = source.next(may_read, clock, metrics, sides, changed)?;
             if let (Some(envelope), Some(task)) = (&given, metrics.tasks.first()) {
-                count_out(task, envelope);
+                count_out(task, envelope, clock.wall_ms());
             }
             Ok(given)
         }
         Head::Inputs(inputs) => {
-            let given = inputs.next(*may_read)?;
+            let given = inputs.next(*may_read, clock, metrics)?;
             if matches!(given, Some(Envelope::Data(_))) {
                 *may_read = false;
             }
@@ -446,13 +448,16 @@ fn count_in(metrics: &TaskMetrics, envelope: &Envelope) {
     }
 }
 
-fn count_out(metrics: &TaskMetrics, envelope: &Envelope) {
+fn count_out(metrics: &TaskMetrics, envelope: &Envelope, wall_ms: i64) {
     match envelope {
         Envelope::Data(data) => {
             metrics.rows_out.fetch_add(data.len() as u64, Ordering::Relaxed);
             metrics.bytes_out.fetch_add(data.bytes() as u64, Ordering::Relaxed);
         }
-        Envelope::Watermark(watermark) => metrics.watermark_ms.store(*watermark, Ordering::Relaxed),
+        Envelope::Watermark(watermark) => {
+            metrics.watermark_ms.store(*watermark, Ordering::Relaxed);
+            metrics.risen_at_ms.store(wall_ms, Ordering::Relaxed);
+        }
         Envelope::Idle | Envelope::Active | Envelope::Barrier(_) | Envelope::End => {}
     }
 }

@@ -3,7 +3,7 @@
 mod lanes;
 mod port;
 
-use crate::chain::{Chain, ChainReport, Head, Input, Lane, SourceHead, Stage, Tail, Wiring};
+use crate::chain::{Chain, ChainReport, Head, Input, Lane, Peers, SourceHead, Stage, Standing, Tail, Wiring};
 use crate::edge::{BYTES_MAX, Receiver, Sender, edge};
 use crate::error::Error;
 use crate::io::{Clock, Restored, Sink, Source, Wake};
@@ -51,7 +51,7 @@ pub fn build(plan: &JobPlan, parts: Parts) -> Result<Vec<Chain>, Error> {
     let mut parts = parts;
     let lanes = lanes::find(plan)?;
     let mut wires = wire(plan, &parts, &lanes)?;
-    let budget = Arc::new(Budget::new(plan.state_bytes_max));
+    let shared = Shared { budget: Arc::new(Budget::new(plan.state_bytes_max)), peers: peers(plan) };
     let mut chains = Vec::new();
     for chain in &plan.chains {
         for subtask in 0..chain.parallelism {
@@ -61,22 +61,38 @@ pub fn build(plan: &JobPlan, parts: Parts) -> Result<Vec<Chain>, Error> {
                 sides: Sides::new(wires.sides.remove(&(chain.id, subtask)).unwrap_or_default()),
                 lane: lanes.contains(&chain.id),
             };
-            chains.push(build_chain(plan, chain, subtask, ends, &mut parts, &budget)?);
+            chains.push(build_chain(plan, chain, subtask, ends, &mut parts, &shared)?);
         }
     }
     Ok(chains)
 }
 
+/// What tasks of the job on this agent share.
+struct Shared {
+    budget: Arc<Budget>,
+    /// By source operator.
+    peers: BTreeMap<OperatorId, Arc<Peers>>,
+}
+
+fn peers(plan: &JobPlan) -> BTreeMap<OperatorId, Arc<Peers>> {
+    let of = |chain: &plan::Chain| {
+        let source = chain.operators.first().filter(|operator| matches!(operator.work, Work::Source(_)))?;
+        Some((source.id.clone(), Arc::new(Peers::new(chain.parallelism))))
+    };
+    plan.chains.iter().filter_map(of).collect()
+}
+
 #[derive(Default)]
 struct Wires {
-    inputs: BTreeMap<(ChainId, u32), Vec<Input>>,
+    /// With where each comes from.
+    inputs: BTreeMap<(ChainId, u32), Vec<(String, Input)>>,
     outputs: BTreeMap<(ChainId, u32), Vec<Output>>,
     sides: BTreeMap<(ChainId, u32), Vec<SideEdge>>,
 }
 
 /// What one chain instance is wired to.
 struct Ends {
-    inputs: Vec<Input>,
+    inputs: Vec<(String, Input)>,
     outputs: Vec<Output>,
     sides: Sides,
     /// It owes a batch for each that it takes.
@@ -96,19 +112,24 @@ fn wire(plan: &JobPlan, parts: &Parts, lanes: &BTreeSet<ChainId>) -> Result<Wire
     for planned in &plan.edges {
         let columns = key_columns(plan, planned)?;
         let mut senders: BTreeMap<u32, Vec<Sender>> = BTreeMap::new();
-        let mut receivers: BTreeMap<u32, Vec<Receiver>> = BTreeMap::new();
+        let mut receivers: BTreeMap<u32, Vec<(u32, Receiver)>> = BTreeMap::new();
+        let producer = port::producer(plan, planned);
         for (from, to) in plan.pairs(planned) {
             let (sender, receiver) = edge(bytes_max, wake(planned.from, from)?, wake(planned.to, to)?);
             senders.entry(from).or_default().push(sender);
-            receivers.entry(to).or_default().push(receiver);
+            receivers.entry(to).or_default().push((from, receiver));
         }
         for (to, receivers) in receivers {
             let inputs = wires.inputs.entry((planned.to, to)).or_default();
             match planned.routing {
                 // One input, as marks count it.
-                Routing::Collect => inputs.push(Input::lanes(receivers)),
+                Routing::Collect => {
+                    let lanes = receivers.into_iter().map(|(_, receiver)| receiver).collect();
+                    inputs.push((producer.clone(), Input::lanes(lanes)));
+                }
                 Routing::Forward | Routing::Partitioned(_) | Routing::RoundRobin | Routing::Broadcast | Routing::Deal => {
-                    inputs.extend(receivers.into_iter().map(Input::One))
+                    let one = |(from, receiver)| (format!("{producer}-{from}"), Input::One(receiver));
+                    inputs.extend(receivers.into_iter().map(one));
                 }
             }
         }
@@ -148,17 +169,10 @@ fn key_columns(plan: &JobPlan, edge: &PlanEdge) -> Result<Vec<usize>, Error> {
     names.iter().map(position).collect()
 }
 
-fn build_chain(
-    plan: &JobPlan,
-    chain: &plan::Chain,
-    subtask: u32,
-    ends: Ends,
-    parts: &mut Parts,
-    budget: &Arc<Budget>,
-) -> Result<Chain, Error> {
+fn build_chain(plan: &JobPlan, chain: &plan::Chain, subtask: u32, ends: Ends, parts: &mut Parts, shared: &Shared) -> Result<Chain, Error> {
     let missing = |what: &str, id: &OperatorId| Error::new(Class::Bug, format!("no {what} was opened for task {id}-{subtask}"));
     let judge = port::judges(plan, chain);
-    let seat = || Seat { subtask, parallelism: chain.parallelism, max_parallelism: plan.max_parallelism, budget: budget.clone() };
+    let seat = || Seat { subtask, parallelism: chain.parallelism, max_parallelism: plan.max_parallelism, budget: shared.budget.clone() };
     let mut head = None;
     let mut stages = Vec::new();
     let mut tail = Tail::Edges(ends.outputs);
@@ -169,9 +183,9 @@ fn build_chain(
         match &operator.work {
             Work::Source(work) => {
                 let source = parts.sources.remove(&key).ok_or_else(|| missing("source", &operator.id))?;
-                head = Some(Head::Source(Box::new(SourceHead::new(
-                    &operator.id, work, &operator.output, source, judge, parts.open_epoch_bytes,
-                )?)));
+                let peers = shared.peers.get(&operator.id).cloned().ok_or_else(|| missing("place", &operator.id))?;
+                let standing = Standing { judge, open_bytes_max: parts.open_epoch_bytes, peers, subtask };
+                head = Some(Head::Source(Box::new(SourceHead::new(&operator.id, work, &operator.output, source, standing)?)));
             }
             Work::Map(work) => {
                 let map = Map::new(&operator.id, work, &input, &operator.output)?;
@@ -212,12 +226,14 @@ fn build_chain(
         }
         input = operator.output.clone();
     }
+    let (froms, inputs) = ends.inputs.into_iter().unzip();
     let lane = ends.lane.then(|| Lane::new(Arc::new(input.to_arrow())));
     Ok(Chain::new(Wiring {
         id: chain.id,
         subtask,
         tasks: chain.operators.iter().map(|operator| TaskId { operator: operator.id.clone(), subtask }).collect(),
-        head: head.unwrap_or_else(|| Head::inputs(ends.inputs)),
+        head: head.unwrap_or_else(|| Head::inputs(inputs)),
+        inputs: froms,
         stages,
         tail,
         sides: ends.sides,

@@ -91,6 +91,12 @@ pub trait Source: Send {
     /// class `User` that names split and position.
     fn poll(&mut self, budget: Budget) -> Result<Polled, Error>;
 
+    /// Splits for which `held` is true are too far ahead: until told otherwise `poll` gives no rows
+    /// of them and fetches none, while the others go on (EV-9). Called before a poll when something
+    /// has changed; one entry for each split. What was fetched already may be kept. A source of one
+    /// split need not do anything: it is not polled while all of its splits are held.
+    fn hold(&mut self, _held: &[bool]) {}
+
     /// Next position of every split: exactly what was given by `poll` lies before it.
     /// `time_max_ms` is left `None`; the chain fills it in.
     fn cut(&mut self) -> Vec<SplitPosition>;

@@ -1,6 +1,6 @@
 //! Plain counters of a chain, written by its loop (relaxed atomics, once a batch), read by reporters.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use weir_planner::id::TaskId;
 
 /// Counters of one chain instance.
@@ -20,6 +20,48 @@ pub struct ChainMetrics {
     pub full: AtomicBool,
     /// End of stream has passed all of the chain.
     pub ended: AtomicBool,
+    /// Edges that its head reads, as marks count them; empty for a source.
+    pub inputs: Vec<InputMetrics>,
+    /// What holds the watermark of its head where it is (EV-7).
+    pub holder: HolderMetrics,
+    /// Every split of its source is idle and the clock moves the watermark (EV-8).
+    pub clock_moves: AtomicBool,
+}
+
+/// One input of a chain.
+#[derive(Debug)]
+pub struct InputMetrics {
+    /// The task that it comes from; the operator alone where lanes are collected in turn.
+    pub from: String,
+    /// Watermark that came over it, ms; `i64::MIN` when none.
+    pub watermark_ms: AtomicI64,
+    /// Left out of the minimum.
+    pub idle: AtomicBool,
+    /// It has ended.
+    pub ended: AtomicBool,
+}
+
+/// Which input or split holds the minimum, and since when the watermark stands there.
+#[derive(Debug)]
+pub struct HolderMetrics {
+    /// Index among the inputs of the chain, or the splits of its source; -1 when none does.
+    pub index: AtomicI64,
+    /// Watermark of the head then, ms.
+    pub watermark_ms: AtomicI64,
+    /// Wall clock at the last change of either, ms; `i64::MIN` before the first.
+    pub since_ms: AtomicI64,
+}
+
+impl HolderMetrics {
+    /// Told after each change of marks, by the chain's loop alone.
+    pub fn tell(&self, index: Option<usize>, watermark_ms: i64, wall_ms: i64) {
+        let index = index.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1);
+        let moved = self.index.swap(index, Ordering::Relaxed) != index;
+        let rose = self.watermark_ms.swap(watermark_ms, Ordering::Relaxed) != watermark_ms;
+        if moved || rose || self.since_ms.load(Ordering::Relaxed) == i64::MIN {
+            self.since_ms.store(wall_ms, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Counters of one task.
@@ -64,6 +106,8 @@ pub struct TaskMetrics {
     pub state_bytes: AtomicU64,
     /// Watermark last forwarded, ms; `i64::MIN` when none.
     pub watermark_ms: AtomicI64,
+    /// Wall clock when it was forwarded, ms; `i64::MIN` when none was.
+    pub risen_at_ms: AtomicI64,
 }
 
 /// Counters of one split.
@@ -87,13 +131,50 @@ pub struct SplitMetrics {
     pub last_event_ms: AtomicI64,
     /// Left out of the minimum.
     pub idle: AtomicBool,
+    /// It has given its last row.
+    pub ended: AtomicBool,
+    /// Held back: too far ahead of the slowest one (EV-9).
+    pub held: AtomicBool,
     /// Records behind the end, `u64::MAX` when not known.
     pub lag: AtomicU64,
     /// Next position, for people (byte, row or offset).
     pub position: AtomicI64,
 }
 
+impl SplitMetrics {
+    /// All at zero, for a split of this name whose greatest event time so far and watermark are these, ms.
+    pub fn new(name: String, last_event_ms: i64, watermark_ms: i64) -> Self {
+        SplitMetrics {
+            name,
+            rows_in: AtomicU64::new(0),
+            rows_invalid: AtomicU64::new(0),
+            rows_error: AtomicU64::new(0),
+            bad: parking_lot::Mutex::new(None),
+            rows_late: AtomicU64::new(0),
+            watermark_ms: AtomicI64::new(watermark_ms),
+            last_event_ms: AtomicI64::new(last_event_ms),
+            idle: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            lag: AtomicU64::new(u64::MAX),
+            position: AtomicI64::new(0),
+        }
+    }
+}
+
+impl InputMetrics {
+    /// Nothing has come yet from the task of this name.
+    pub fn new(from: String) -> Self {
+        InputMetrics { from, watermark_ms: AtomicI64::new(i64::MIN), idle: AtomicBool::new(false), ended: AtomicBool::new(false) }
+    }
+}
+
 impl ChainMetrics {
+    /// All at zero, for these tasks, head first, behind these inputs.
+    pub fn reading(inputs: Vec<String>, tasks: Vec<TaskId>) -> Self {
+        ChainMetrics { inputs: inputs.into_iter().map(InputMetrics::new).collect(), ..ChainMetrics::new(tasks) }
+    }
+
     /// All at zero, for these tasks, head first.
     pub fn new(tasks: Vec<TaskId>) -> Self {
         ChainMetrics {
@@ -104,6 +185,9 @@ impl ChainMetrics {
             changed: AtomicBool::new(false),
             full: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            inputs: Vec::new(),
+            holder: HolderMetrics { index: AtomicI64::new(-1), watermark_ms: AtomicI64::new(i64::MIN), since_ms: AtomicI64::new(i64::MIN) },
+            clock_moves: AtomicBool::new(false),
         }
     }
 }
@@ -131,6 +215,7 @@ impl TaskMetrics {
             state_rows: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),
             watermark_ms: AtomicI64::new(i64::MIN),
+            risen_at_ms: AtomicI64::new(i64::MIN),
         }
     }
 }

@@ -3,7 +3,12 @@
 //! When the last active input goes idle the watermark could be any of its inputs', by the order in
 //! which they happened to go: a partition with rows and an empty one would close their windows or
 //! not by a race of milliseconds. So inputs that end up all idle count as having gone in the order
-//! of their watermarks, the least first, and the watermark stays at the greatest (EV-8, C08).
+//! of their watermarks, the least first, and the watermark stays at the greatest (EV-8, C08). Ended
+//! ones count among them: they too are out of the minimum for good. While all are idle only a clock
+//! upstream moves an input on, and then the greatest goes on with it.
+//!
+//! The end of time comes after the greatest watermark of all inputs for the same reason: what was
+//! closed before the end does not hang on which input ended last.
 
 /// What the minimum came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +21,8 @@ pub enum Advance {
     Idle(Option<i64>),
     /// An input came back; the watermark may have grown to the value.
     Active(Option<i64>),
-    /// Every input has ended.
-    End,
+    /// Every input has ended; before that the watermark may have grown to the value, the greatest of theirs.
+    End(Option<i64>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,17 +96,15 @@ impl Progress {
             return Advance::Same;
         }
         if self.inputs.iter().all(|input| input.ended) && !self.inputs.is_empty() {
-            self.ended = true;
-            self.forwarded = Some(i64::MAX);
-            return Advance::End;
+            return self.finish();
         }
-        let active = self.inputs.iter().filter(|input| !input.ended && !input.idle);
-        let Some(minimum) = active.map(|input| input.watermark).min() else {
-            if std::mem::replace(&mut self.idle, true) {
-                return Advance::Same;
-            }
-            let quiet = self.inputs.iter().filter(|input| !input.ended).map(|input| input.watermark).max();
-            return Advance::Idle(quiet.and_then(|greatest| self.grow(greatest)));
+        let Some(minimum) = self.holder().map(|input| self.inputs[input].watermark) else {
+            let grown = self.greatest().and_then(|greatest| self.grow(greatest));
+            return match (std::mem::replace(&mut self.idle, true), grown) {
+                (false, grown) => Advance::Idle(grown),
+                (true, Some(watermark)) => Advance::Watermark(watermark),
+                (true, None) => Advance::Same,
+            };
         };
         let grown = self.grow(minimum);
         match (std::mem::replace(&mut self.idle, false), grown) {
@@ -109,6 +112,47 @@ impl Progress {
             (false, Some(watermark)) => Advance::Watermark(watermark),
             (false, None) => Advance::Same,
         }
+    }
+
+    /// Every input has ended, also where there was none. `Same` when that was told before.
+    pub fn finish(&mut self) -> Advance {
+        if std::mem::replace(&mut self.ended, true) {
+            return Advance::Same;
+        }
+        self.inputs.iter_mut().for_each(|input| input.ended = true);
+        let grown = self.greatest().and_then(|greatest| self.grow(greatest));
+        self.forwarded = Some(i64::MAX);
+        Advance::End(grown)
+    }
+
+    /// The clock moves the watermark on, while every input is idle (EV-8). An input that comes back
+    /// behind it waits in the minimum, and the forwarded value waits for it.
+    pub fn lift(&mut self, watermark: i64) -> Advance {
+        if !self.idle || self.ended {
+            return Advance::Same;
+        }
+        self.grow(watermark).map_or(Advance::Same, Advance::Watermark)
+    }
+
+    /// Whether every input is idle or has ended, but not all have ended.
+    pub fn all_idle(&self) -> bool {
+        self.idle && !self.ended
+    }
+
+    /// The input that holds the minimum: the active one with the least watermark, the first of equals.
+    pub fn holder(&self) -> Option<usize> {
+        let active = self.inputs.iter().enumerate().filter(|(_, input)| !input.ended && !input.idle);
+        active.min_by_key(|(_, input)| input.watermark).map(|(index, _)| index)
+    }
+
+    /// Watermark of input `index`, `i64::MIN` when none.
+    pub fn watermark(&self, index: usize) -> i64 {
+        self.inputs.get(index).map_or(i64::MIN, |input| input.watermark)
+    }
+
+    /// The greatest watermark of any input; `None` without inputs.
+    pub fn greatest(&self) -> Option<i64> {
+        self.inputs.iter().map(|input| input.watermark).max()
     }
 
     fn grow(&mut self, watermark: i64) -> Option<i64> {
@@ -121,76 +165,4 @@ impl Progress {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Advance, Progress};
-
-    /// EV-2: the minimum over active inputs, and it never goes back.
-    #[test]
-    fn minimum_never_goes_back() {
-        let mut progress = Progress::new(2);
-        progress.raise(0, 10);
-        assert_eq!(progress.advance(), Advance::Same, "the other input has none yet");
-        progress.raise(1, 5);
-        assert_eq!(progress.advance(), Advance::Watermark(5));
-        progress.raise(1, 3);
-        assert_eq!(progress.advance(), Advance::Same);
-        progress.raise(1, 20);
-        assert_eq!(progress.advance(), Advance::Watermark(10));
-        progress.add(i64::MIN, false);
-        assert_eq!(progress.advance(), Advance::Same);
-        assert_eq!(progress.forwarded(), 10);
-    }
-
-    /// C08: an idle input is left out; when it comes back the forwarded value waits.
-    #[test]
-    fn idle_input_is_left_out() {
-        let mut progress = Progress::new(2);
-        progress.raise(0, 100);
-        progress.set_idle(1, true);
-        assert_eq!(progress.advance(), Advance::Watermark(100));
-        progress.set_idle(1, false);
-        progress.raise(1, 50);
-        assert_eq!(progress.advance(), Advance::Same);
-        progress.raise(0, 200);
-        assert_eq!(progress.advance(), Advance::Same, "held by the returned input");
-        progress.raise(1, 150);
-        assert_eq!(progress.advance(), Advance::Watermark(150));
-    }
-
-    /// EV-8: all idle, the watermark stays; an ended input does not let the end of time through.
-    #[test]
-    fn all_idle_stays_and_end_needs_all() {
-        let mut progress = Progress::new(2);
-        progress.raise(0, 7);
-        progress.raise(1, 9);
-        assert_eq!(progress.advance(), Advance::Watermark(7));
-        progress.end(0);
-        assert_eq!(progress.advance(), Advance::Watermark(9));
-        progress.set_idle(1, true);
-        assert_eq!(progress.advance(), Advance::Idle(None));
-        assert_eq!(progress.advance(), Advance::Same);
-        progress.set_idle(1, false);
-        progress.raise(1, 11);
-        assert_eq!(progress.advance(), Advance::Active(Some(11)));
-        progress.end(1);
-        assert_eq!(progress.advance(), Advance::End);
-        assert_eq!(progress.advance(), Advance::Same);
-    }
-
-    /// C08: rows in one partition and none in the other close their windows whichever goes idle first.
-    #[test]
-    fn order_of_going_idle_does_not_matter() {
-        for order in [[0, 1], [1, 0]] {
-            let mut progress = Progress::new(2);
-            progress.raise(0, 100);
-            let told: Vec<Advance> = order
-                .into_iter()
-                .map(|input| {
-                    progress.set_idle(input, true);
-                    progress.advance()
-                })
-                .collect();
-            assert_eq!(progress.forwarded(), 100, "order {order:?} told {told:?}");
-        }
-    }
-}
+mod tests;

@@ -288,8 +288,20 @@ pub struct TaskObservation {
     pub idle_pct: f64,
     /// Share of time held back by a full edge or sink.
     pub backpressured_pct: f64,
+    /// What it reads over edges; empty for a source and for a task inside a chain.
+    #[serde(default)]
+    pub inputs: Vec<InputObservation>,
+    /// Which of its inputs, or of a source's splits, holds its watermark where it is (EV-7).
+    #[serde(default)]
+    pub held_by: Option<Holder>,
+    /// Since when the watermark that it takes in stands where it is, wall clock in ms.
+    #[serde(default)]
+    pub held_since_ms: Option<i64>,
     /// Rows late for all their windows, dropped or routed.
     pub rows_late: u64,
+    /// Those of `rows_late` that their stamp did not make late, but whose windows were gone (EV-4).
+    #[serde(default)]
+    pub rows_retired: u64,
     /// Rows whose expressions could not be computed, skipped or routed.
     #[serde(default)]
     pub rows_error: u64,
@@ -302,6 +314,31 @@ pub struct TaskObservation {
     pub state_rows: u64,
     /// Live state bytes.
     pub state_bytes: u64,
+}
+
+/// What holds a watermark where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// The active input or split of this name has the least.
+    Input(String),
+    /// Every input is idle, and nothing moves it.
+    Idle,
+    /// Every split of the source is idle, and the clock moves it (EV-8).
+    Clock,
+}
+
+/// Progress of one input of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputObservation {
+    /// The task that it comes from; the operator alone where its lanes are collected in turn.
+    pub from: String,
+    /// Watermark that came over it, in ms.
+    pub watermark_ms: Option<i64>,
+    /// Left out of the minimum.
+    pub idle: bool,
+    /// It has ended.
+    pub ended: bool,
 }
 
 /// Progress of one split.
@@ -321,6 +358,12 @@ pub struct SplitObservation {
     pub last_event_ms: Option<i64>,
     /// Left out of the minimum.
     pub idle: bool,
+    /// It has given its last row.
+    #[serde(default)]
+    pub ended: bool,
+    /// Held back: too far ahead of the slowest (EV-9).
+    #[serde(default)]
+    pub held: bool,
     /// Rows read.
     pub rows_in: u64,
     /// Rows without a time, or behind in a job without windows.

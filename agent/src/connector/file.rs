@@ -30,6 +30,8 @@ pub struct FileSource {
     files: Vec<OneFile>,
     /// Files not ended, next one first.
     turn: VecDeque<usize>,
+    /// By file: not to be read for now (EV-9).
+    held: Vec<bool>,
     /// What to tell of files that match the path by now and are not read.
     left_out: Option<String>,
 }
@@ -79,12 +81,23 @@ impl FileSource {
             used: work.used.clone(),
             files,
             turn,
+            held: Vec::new(),
             left_out,
         };
         for index in source.turn.iter().copied().take(OPEN_FILES_MAX).collect::<Vec<_>>() {
             source.ready(index)?;
         }
         Ok(source)
+    }
+
+    /// Takes the file whose turn it is and that is not held. Those that are read in turn come first;
+    /// past them only one that was begun before a restart: others stay closed while files are held.
+    fn next(&mut self) -> Option<usize> {
+        let free = |index: &usize| !self.held.get(*index).copied().unwrap_or(false);
+        let begun = |index: &usize| self.files.get(*index).is_some_and(|file| file.reader.is_some() || file.split.time_max_ms.is_some());
+        let place = self.turn.iter().take(OPEN_FILES_MAX).position(free);
+        let place = place.or_else(|| self.turn.iter().position(|index| free(index) && begun(index)));
+        self.turn.remove(place?)
     }
 
     /// Opens a file that is not open.
@@ -162,7 +175,10 @@ impl Source for FileSource {
     }
 
     fn poll(&mut self, budget: Budget) -> Result<Polled, Error> {
-        let Some(index) = self.turn.pop_front() else { return Ok(Polled::End) };
+        if self.turn.is_empty() {
+            return Ok(Polled::End);
+        }
+        let Some(index) = self.next() else { return Ok(Polled::Pending { until_ns: None }) };
         self.ready(index)?;
         let Some(file) = self.files.get_mut(index) else { return Ok(Polled::End) };
         let (decoded, bytes, position, ended, label): (Decoded, usize, Position, bool, &str) = match &mut file.reader {
@@ -187,6 +203,11 @@ impl Source for FileSource {
             self.turn.insert(place, index);
         }
         Ok(Polled::Batch(SourceBatch { split: index, rows, bad, bytes, split_ended: ended }))
+    }
+
+    fn hold(&mut self, held: &[bool]) {
+        self.held.clear();
+        self.held.extend_from_slice(held);
     }
 
     fn cut(&mut self) -> Vec<SplitPosition> {

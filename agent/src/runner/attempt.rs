@@ -16,6 +16,9 @@ use weir_planner::protocol::{AttemptState, Event, Failure, JobObservation, Level
 /// Events kept until a report with them was accepted; the oldest go first.
 const EVENTS_MAX: usize = 256;
 
+/// What it means that the clock moves time on (EV-8).
+const CLOCKED: &str = "every partition is idle: the clock moves the watermark on (idle_advance), and windows close by it";
+
 /// What an attempt is told. Orders only rise.
 #[derive(Clone, Debug)]
 pub enum Order {
@@ -162,7 +165,13 @@ impl Attempt {
     /// Adds warnings about rows that were skipped, late or evicted since the last look (P3); false
     /// when there were none.
     pub fn note_losses(&self, at_ms: i64) -> bool {
-        let losses = self.view.lock().gauge.losses();
+        let (losses, clocked) = {
+            let gauge = &mut self.view.lock().gauge;
+            (gauge.losses(), gauge.clocked())
+        };
+        for operator in clocked {
+            self.note(at_ms, Level::Info, "idle_advance", CLOCKED.to_owned(), Some(operator), 1);
+        }
         let any = !losses.is_empty();
         for loss in losses {
             tracing::warn!(job = %self.job, operator = loss.operator, rows = loss.count, "{}", loss.message);

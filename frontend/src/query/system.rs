@@ -1,5 +1,7 @@
 //! The tables of schema `weir`: what the hub knows, in rows. What it does not know yet is NULL.
 
+mod watermarks;
+
 use super::cells::{self, Cell, Columns, Kind};
 use super::scope::Scope;
 use crate::yaml;
@@ -37,6 +39,7 @@ pub(super) const TABLES: &[SystemTable] = &[
     SystemTable { name: "job_sources", columns: JOB_SOURCES, rows: job_sources },
     SystemTable { name: "job_tasks", columns: JOB_TASKS, rows: job_tasks },
     SystemTable { name: "job_versions", columns: JOB_VERSIONS, rows: job_versions },
+    SystemTable { name: "job_watermarks", columns: watermarks::COLUMNS, rows: watermarks::rows },
     SystemTable { name: "jobs", columns: JOBS, rows: jobs },
 ];
 
@@ -252,6 +255,7 @@ const JOB_TASKS: Columns = &[
     ("rows_evicted_total", Kind::Int),
     ("rows_error_total", Kind::Int),
     ("rows_routed_total", Kind::Int),
+    ("rows_retired_total", Kind::Int),
 ];
 
 fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
@@ -285,6 +289,7 @@ fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
                 figures.map(|f| f.rows_evicted).into(),
                 figures.map(|f| f.rows_error).into(),
                 figures.map(|f| f.rows_routed).into(),
+                figures.map(|f| f.rows_retired).into(),
             ]);
         }
     }
@@ -316,6 +321,7 @@ const JOB_SOURCES: Columns = &[
     ("rows_late_total", Kind::Int),
     ("rows_invalid_total", Kind::Int),
     ("rows_error_total", Kind::Int),
+    ("held", Kind::Bool),
 ];
 
 fn job_sources(scope: &Scope) -> Vec<Vec<Cell>> {
@@ -336,6 +342,7 @@ fn job_sources(scope: &Scope) -> Vec<Vec<Cell>> {
                 split.rows_late.into(),
                 split.rows_invalid.into(),
                 split.rows_error.into(),
+                split.held.into(),
             ]);
         }
     }

@@ -4,8 +4,11 @@ use crate::align::Align;
 use crate::edge::Receiver;
 use crate::envelope::Envelope;
 use crate::error::Error;
+use crate::io::Clock;
+use crate::metric::ChainMetrics;
 use crate::progress::{Advance, Progress};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use weir_planner::error::Class;
 
 /// One input of a chain instance, as marks count it.
@@ -33,7 +36,7 @@ pub struct Inputs {
     progress: Progress,
     /// The input to look at first: they take turns.
     turn: usize,
-    /// Marks that one change led to; at most three.
+    /// Marks that one change led to; at most four.
     out: VecDeque<Envelope>,
 }
 
@@ -107,7 +110,7 @@ impl Inputs {
     }
 
     /// The next envelope; data only when `may_read`. `None` when nothing may be read now.
-    pub fn next(&mut self, may_read: bool) -> Result<Option<Envelope>, Error> {
+    pub fn next(&mut self, may_read: bool, clock: &dyn Clock, metrics: &ChainMetrics) -> Result<Option<Envelope>, Error> {
         loop {
             if let Some(envelope) = self.out.pop_front() {
                 return Ok(Some(envelope));
@@ -134,7 +137,18 @@ impl Inputs {
                 }
             }
             push_marks(self.progress.advance(), &mut self.out);
+            self.show(input, clock, metrics);
         }
+    }
+
+    /// Publishes what a mark of `input` has changed.
+    fn show(&self, input: usize, clock: &dyn Clock, metrics: &ChainMetrics) {
+        if let Some(shown) = metrics.inputs.get(input) {
+            shown.watermark_ms.store(self.progress.watermark(input), Ordering::Relaxed);
+            shown.idle.store(self.progress.is_idle(input), Ordering::Relaxed);
+            shown.ended.store(self.progress.has_ended(input), Ordering::Relaxed);
+        }
+        metrics.holder.tell(self.progress.holder(), self.progress.forwarded(), clock.wall_ms());
     }
 
     /// What the first input that is not held and has something has, looked at in turn.
@@ -165,6 +179,9 @@ pub(crate) fn push_marks(advance: Advance, out: &mut VecDeque<Envelope>) {
             out.push_back(Envelope::Active);
             out.extend(watermark.map(Envelope::Watermark));
         }
-        Advance::End => out.extend([Envelope::Watermark(i64::MAX), Envelope::End]),
+        Advance::End(watermark) => {
+            out.extend(watermark.map(Envelope::Watermark));
+            out.extend([Envelope::Watermark(i64::MAX), Envelope::End]);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Head of a chain that reads a connector: event times, stamps, watermarks, barriers.
 
+mod pace;
+mod peers;
 mod time;
 
 use crate::chain::inputs::push_marks;
@@ -12,9 +14,11 @@ use crate::progress::{Advance, Progress};
 use crate::side::{ErrorRow, Sides};
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema as ArrowSchema;
+use pace::Pace;
+pub(crate) use peers::Peers;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use time::Timing;
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
@@ -45,6 +49,18 @@ struct SplitState {
     quiet_since_ns: Option<u64>,
 }
 
+/// Where a source task stands in its job.
+pub(crate) struct Standing {
+    /// The job has no windows: late rows are judged here (EV-4).
+    pub(crate) judge: bool,
+    /// Bounds the open epoch (EPO-6).
+    pub(crate) open_bytes_max: u64,
+    /// The tasks of the operator.
+    pub(crate) peers: Arc<Peers>,
+    /// Which of them this is.
+    pub(crate) subtask: u32,
+}
+
 /// A source with the state of its splits.
 pub struct SourceHead {
     id: OperatorId,
@@ -56,7 +72,9 @@ pub struct SourceHead {
     open_bytes: u64,
     schema: Arc<ArrowSchema>,
     timing: Option<Timing>,
-    idle_timeout_ns: u64,
+    pace: Pace,
+    peers: Arc<Peers>,
+    subtask: u32,
     bounded: bool,
     /// Bad records go to an error sink.
     routes_error: bool,
@@ -66,7 +84,7 @@ pub struct SourceHead {
     draining: bool,
     ended: bool,
     started: bool,
-    /// Envelopes of the last poll that are still to go; at most a batch and four marks.
+    /// Envelopes of the last poll that are still to go; at most a batch and five marks.
     out: VecDeque<Envelope>,
     /// A watermark that waits for more rows.
     watermark: Option<i64>,
@@ -81,18 +99,9 @@ pub struct SourceHead {
 }
 
 impl SourceHead {
-    /// A head over an opened source. `judge` says that the job has no windows, so that late rows
-    /// are judged here (EV-4). `open_bytes_max` bounds the open epoch (EPO-6).
-    pub fn new(
-        id: &OperatorId,
-        work: &SourceWork,
-        output: &Schema,
-        source: Box<dyn Source>,
-        judge: bool,
-        open_bytes_max: u64,
-    ) -> Result<Self, Error> {
-        let timing = work.time.as_ref().map(|time| Timing::new(id, time, work.on_error, output, judge)).transpose()?;
-        let idle_timeout_ms = work.time.as_ref().map_or(0, |time| time.idle_timeout_ms);
+    /// A head over an opened source.
+    pub fn new(id: &OperatorId, work: &SourceWork, output: &Schema, source: Box<dyn Source>, standing: Standing) -> Result<Self, Error> {
+        let timing = work.time.as_ref().map(|time| Timing::new(id, time, work.on_error, output, standing.judge)).transpose()?;
         Ok(SourceHead {
             id: id.clone(),
             source,
@@ -100,11 +109,13 @@ impl SourceHead {
                 rows: usize::try_from(work.batch.rows).unwrap_or(usize::MAX),
                 bytes: usize::try_from(work.batch.bytes).unwrap_or(usize::MAX),
             },
-            open_bytes_max,
+            open_bytes_max: standing.open_bytes_max,
             open_bytes: 0,
             schema: Arc::new(output.to_arrow()),
             timing,
-            idle_timeout_ns: idle_timeout_ms.saturating_mul(1_000_000),
+            pace: Pace::new(work.time.as_ref()),
+            peers: standing.peers,
+            subtask: standing.subtask,
             bounded: work.bounded,
             routes_error: match work.on_error {
                 ErrorPolicy::Route => true,
@@ -162,13 +173,6 @@ impl SourceHead {
         self.open_bytes >= self.open_bytes_max && !self.ended && !self.draining
     }
 
-    /// The chain was held back for so long: that is not idleness of a split (EV-8).
-    pub fn held_back(&mut self, ns: u64) {
-        for split in &mut self.splits {
-            split.quiet_since_ns = split.quiet_since_ns.map(|since| since.saturating_add(ns));
-        }
-    }
-
     /// Closes the source.
     pub fn close(&mut self) {
         self.source.close();
@@ -224,9 +228,13 @@ impl SourceHead {
     }
 
     fn poll(&mut self, clock: &dyn Clock, metrics: &ChainMetrics, sides: &mut Sides, changed: &mut bool) -> Result<(), Error> {
-        let polled = self.source.poll(self.budget)?;
-        self.empty = !matches!(polled, Polled::Batch(_));
         let now_ns = clock.monotonic_ns();
+        let polled = match self.align(metrics) {
+            true => self.source.poll(self.budget)?,
+            false => Polled::Pending { until_ns: None },
+        };
+        self.empty = !matches!(polled, Polled::Batch(_));
+        self.tell_row(!self.empty, now_ns);
         match polled {
             Polled::Batch(found) => {
                 *changed = true;
@@ -254,26 +262,22 @@ impl SourceHead {
             Polled::Pending { until_ns } => {
                 self.find_splits(metrics);
                 let deadline = self.look_for_idle(now_ns);
-                self.until_ns = [until_ns, deadline].into_iter().flatten().min();
                 let advance = self.progress.advance();
                 self.mark(advance, now_ns, changed);
                 self.out.extend(self.watermark.take().map(Envelope::Watermark));
+                let lift = self.lift(now_ns, clock, metrics);
+                self.until_ns = [until_ns, deadline, self.held_until(now_ns), lift].into_iter().flatten().min();
             }
             Polled::End => self.finish(changed),
         }
-        self.show(now_ns, metrics);
+        self.show(now_ns, clock, metrics);
         Ok(())
     }
 
     /// Every split has ended.
     fn finish(&mut self, changed: &mut bool) {
-        (0..self.splits.len()).for_each(|split| self.progress.end(split));
-        if !self.ended {
-            *changed = true;
-            self.ended = true;
-            self.watermark = None;
-            push_marks(Advance::End, &mut self.out);
-        }
+        let advance = self.progress.finish();
+        self.mark(advance, 0, changed);
     }
 
     fn mark(&mut self, advance: Advance, now_ns: u64, changed: &mut bool) {
@@ -286,7 +290,14 @@ impl SourceHead {
                 self.out.extend(self.watermark.take().map(Envelope::Watermark));
                 push_marks(advance, &mut self.out);
             }
-            Advance::End => self.finish(changed),
+            Advance::End(greatest) => {
+                *changed = true;
+                self.ended = true;
+                self.peers.tell_slowest(self.subtask, None);
+                self.peers.tell_quiet(self.subtask, true);
+                let waiting = self.watermark.take();
+                push_marks(Advance::End(greatest.or(waiting)), &mut self.out);
+            }
         }
         let due = self.rows_since >= WATERMARK_ROWS || now_ns.saturating_sub(self.watermark_ns) >= WATERMARK_NS;
         if due && let Some(watermark) = self.watermark.take() {
@@ -294,32 +305,6 @@ impl SourceHead {
             self.rows_since = 0;
             self.watermark_ns = now_ns;
         }
-    }
-
-    /// Marks splits idle that have been caught up without a row for the timeout; gives the next
-    /// moment at which one could be.
-    fn look_for_idle(&mut self, now_ns: u64) -> Option<u64> {
-        if self.idle_timeout_ns == 0 {
-            return None;
-        }
-        let mut deadline: Option<u64> = None;
-        for (i, split) in self.splits.iter_mut().enumerate() {
-            if self.progress.has_ended(i) || self.progress.is_idle(i) {
-                continue;
-            }
-            if !self.source.at_end(i) {
-                split.quiet_since_ns = None;
-                continue;
-            }
-            let since = *split.quiet_since_ns.get_or_insert(now_ns);
-            let due = since.saturating_add(self.idle_timeout_ns);
-            if due <= now_ns {
-                self.progress.set_idle(i, true);
-            } else {
-                deadline = Some(deadline.map_or(due, |earliest| earliest.min(due)));
-            }
-        }
-        deadline
     }
 
     /// Takes up splits that the source has found.
@@ -331,19 +316,10 @@ impl SourceHead {
                 _ => i64::MIN,
             };
             self.progress.add(watermark, split.ended);
-            metrics.splits.write().push(SplitMetrics {
-                name: split.name.clone(),
-                rows_in: AtomicU64::new(0),
-                rows_invalid: AtomicU64::new(0),
-                rows_error: AtomicU64::new(0),
-                bad: parking_lot::Mutex::new(None),
-                rows_late: AtomicU64::new(0),
-                watermark_ms: AtomicI64::new(watermark),
-                last_event_ms: AtomicI64::new(split.time_max_ms.unwrap_or(i64::MIN)),
-                idle: AtomicBool::new(false),
-                lag: AtomicU64::new(u64::MAX),
-                position: AtomicI64::new(0),
-            });
+            let last_event_ms = split.time_max_ms.unwrap_or(i64::MIN);
+            let shown = SplitMetrics::new(split.name.clone(), last_event_ms, watermark);
+            shown.ended.store(split.ended, Ordering::Relaxed);
+            metrics.splits.write().push(shown);
             self.splits.push(SplitState { name: split.name, max: split.time_max_ms, quiet_since_ns: None });
         }
     }
@@ -419,14 +395,18 @@ impl SourceHead {
         }
     }
 
-    fn show(&mut self, now_ns: u64, metrics: &ChainMetrics) {
+    fn show(&mut self, now_ns: u64, clock: &dyn Clock, metrics: &ChainMetrics) {
+        for (i, counters) in metrics.splits.read().iter().enumerate() {
+            counters.idle.store(self.progress.is_idle(i), Ordering::Relaxed);
+            counters.ended.store(self.progress.has_ended(i), Ordering::Relaxed);
+        }
+        metrics.holder.tell(self.progress.holder(), self.progress.forwarded(), clock.wall_ms());
         if self.lag_ns != 0 && now_ns.saturating_sub(self.lag_ns) < LAG_NS {
             return;
         }
         self.lag_ns = now_ns.max(1);
         let lag = self.source.lag();
         for (i, counters) in metrics.splits.read().iter().enumerate() {
-            counters.idle.store(self.progress.is_idle(i), Ordering::Relaxed);
             counters.lag.store(lag.get(i).copied().flatten().unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }

@@ -17,6 +17,14 @@ pub(super) fn side(plan: &JobPlan, edge: &PlanEdge) -> Result<Option<(usize, Sid
     })
 }
 
+/// Name of the operator whose rows an edge carries.
+pub(super) fn producer(plan: &JobPlan, edge: &PlanEdge) -> String {
+    match &edge.port {
+        Port::Main => plan.chain(edge.from).operators.last().map(|operator| operator.id.to_string()).unwrap_or_default(),
+        Port::Error(id) | Port::Late(id) => id.to_string(),
+    }
+}
+
 fn place(plan: &JobPlan, edge: &PlanEdge, id: &OperatorId) -> Result<usize, Error> {
     let missing = || Error::new(Class::Bug, format!("a side edge of chain {} names operator '{id}', which is not in it", edge.from));
     plan.chain(edge.from).operators.iter().position(|operator| operator.id == *id).ok_or_else(missing)

@@ -4,6 +4,7 @@
 mod aggregates;
 mod held;
 mod lanes;
+mod pace;
 mod plans;
 mod recovery;
 mod sessions;

@@ -105,6 +105,8 @@ struct FeedSource {
     /// Which task of how many: new splits are dealt in turn.
     task: (u32, u32),
     rng: Rng,
+    /// Splits that the chain holds.
+    held: Vec<bool>,
     batch_max: u64,
     schema: Arc<arrow::datatypes::Schema>,
 }
@@ -130,8 +132,10 @@ impl Source for FeedSource {
         }
         let left = |(name, next, ended, _): &(u32, usize, bool, Option<i64>)| !ended && (self.feed.bounded || *next < lists[name].len());
         let open: Vec<usize> = (0..self.splits.len()).filter(|i| left(&self.splits[*i])).collect();
+        let ended = open.is_empty();
+        let open: Vec<usize> = open.into_iter().filter(|i| !self.held.get(*i).copied().unwrap_or(false)).collect();
         if open.is_empty() {
-            return Ok(if self.feed.bounded { Polled::End } else { Polled::Pending { until_ns: None } });
+            return Ok(if self.feed.bounded && ended { Polled::End } else { Polled::Pending { until_ns: None } });
         }
         let split = open[self.rng.below(open.len() as u64) as usize];
         let (name, next, ended, _) = &mut self.splits[split];
@@ -151,6 +155,11 @@ impl Source for FeedSource {
         *next = end;
         *ended = self.feed.bounded && end == rows.len();
         Ok(Polled::Batch(SourceBatch { split, rows: batch, bad, bytes: 24 * count, split_ended: *ended }))
+    }
+
+    fn hold(&mut self, held: &[bool]) {
+        assert_eq!(held.len(), self.splits.len());
+        self.held = held.to_vec();
     }
 
     fn cut(&mut self) -> Vec<SplitPosition> {
@@ -312,6 +321,7 @@ impl World {
                                 splits: own.map(split).collect(),
                                 task: (mine, source_tasks),
                                 rng: Rng(rng.next()),
+                                held: Vec::new(),
                                 batch_max: pace.batch_max,
                                 schema: Arc::new(operator.output.to_arrow()),
                             };

@@ -355,6 +355,7 @@ fn time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
             let given = [
                 ("watermark", time.watermark.is_some()),
                 ("timestamp_field", time.timestamp_field.is_some()),
+                ("idle_advance_ms", time.idle_advance_ms.is_some()),
                 ("allowed_lateness_ms", time.allowed_lateness_ms != 0),
                 ("late_event_policy", time.late_event_policy != LatePolicy::Drop),
             ];
@@ -365,10 +366,6 @@ fn time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
             }
         }
         TimeMode::EventTime => event_time(source, &path, faults),
-    }
-    if time.idle_advance_ms.is_some() {
-        let hint = "leave it out: windows of an idle input stay open until a later row comes";
-        faults.push(not_available(format!("{path}.idle_advance_ms"), "idle_advance_ms", hint));
     }
 }
 
@@ -411,6 +408,24 @@ fn event_time(source: &Source, path: &str, faults: &mut Vec<Fault>) {
             Fault::new("monotonous_bound", format!("{path}.watermark.out_of_orderness_ms"), message)
                 .with_hint("use bounded_out_of_orderness, or leave it out"),
         );
+    }
+    // From so many ms on; a longer one than 100 years would be a mistake too.
+    let spans = [
+        ("watermark.idle_timeout_ms", Some(watermark.idle_timeout_ms), 0),
+        ("watermark.max_future_ms", watermark.max_future_ms, 0),
+        ("watermark.alignment_ms", watermark.alignment_ms, 1),
+        ("idle_advance_ms", time.idle_advance_ms, 1),
+    ];
+    for (field, value, least) in spans {
+        if let Some(value) = value {
+            let name = field.rsplit('.').next().unwrap_or(field);
+            duration(format!("{path}.{field}"), name, i64::try_from(value).unwrap_or(i64::MAX), least, faults);
+        }
+    }
+    if time.idle_advance_ms.is_some() && watermark.idle_timeout_ms == 0 {
+        let message = format!("source '{id}' has idle_advance_ms, but its partitions are never idle: idle_timeout_ms is 0");
+        let hint = "set watermark.idle_timeout_ms, such as 30000, or leave idle_advance_ms out";
+        faults.push(Fault::new("never_idle", format!("{path}.idle_advance_ms"), message).with_hint(hint));
     }
     duration(format!("{path}.allowed_lateness_ms"), "allowed_lateness_ms", time.allowed_lateness_ms, 0, faults);
 }

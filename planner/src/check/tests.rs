@@ -164,7 +164,6 @@ fn what_is_not_available_is_refused() {
     refused("/resources", json!({"memory_bytes": 1_000_000}), "resources.memory_bytes");
     refused("/resources", json!({"cpu_millicores": 500}), "resources.cpu_millicores");
     refused("/sources/0/durability", json!({"enabled": true}), "sources[0].durability");
-    refused("/sources/0/time/idle_advance_ms", json!(1000), "sources[0].time.idle_advance_ms");
     refused("/sources/0/config/topics", json!(["^bids.*"]), "sources[0].config.topics[0]");
     refused("/sinks/1/delivery", json!("exactly_once"), "sinks[1].delivery");
     refused("/sinks/0/delivery", json!("upsert"), "sinks[0].delivery");
@@ -329,6 +328,13 @@ fn event_time() {
         &[("/sources/0/time/watermark/out_of_orderness_ms", json!(-1))],
         &[("out_of_range", "sources[0].time.watermark.out_of_orderness_ms")],
     );
+    gives(
+        &[("/sources/0/time/watermark/alignment_ms", json!(0)), ("/sources/0/time/idle_advance_ms", json!(u64::MAX))],
+        &[("out_of_range", "sources[0].time.watermark.alignment_ms"), ("out_of_range", "sources[0].time.idle_advance_ms")],
+    );
+    let never_idle = [("/sources/0/time/watermark/idle_timeout_ms", json!(0)), ("/sources/0/time/idle_advance_ms", json!(5_000))];
+    gives(&never_idle, &[("never_idle", "sources[0].time.idle_advance_ms")]);
+    gives(&[("/sources/0/time/watermark/alignment_ms", json!(1)), ("/sources/0/time/idle_advance_ms", json!(1))], &[]);
     gives(
         &[("/sources/0/time/watermark/strategy", json!("monotonous"))],
         &[("monotonous_bound", "sources[0].time.watermark.out_of_orderness_ms")],

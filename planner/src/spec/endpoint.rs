@@ -75,7 +75,7 @@ pub struct Time {
     /// Operator that gets late rows under `route`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_event_route: Option<OperatorId>,
-    /// Lets the wall clock move the watermark when all is idle; validated, not available yet.
+    /// So long after the last row, when every partition is idle, the wall clock moves the watermark (EV-8).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_advance_ms: Option<u64>,
 }
@@ -118,7 +118,7 @@ pub struct WatermarkPolicy {
     /// no guard for bounded ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_future_ms: Option<u64>,
-    /// Holds fast splits back; validated, not available yet.
+    /// Partitions further ahead of the slowest active one are held back (EV-9).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alignment_ms: Option<u64>,
 }

@@ -282,3 +282,41 @@ fn undecided_files_of_tasks_that_are_no_more_go() {
     assert!(!dir.path().join(".part-2.ndjson.new").exists());
     drop(last);
 }
+
+/// EV-9: a held file is not read while the others go on, nor are files opened in its place; let go, it
+/// goes on where it was.
+#[test]
+fn a_held_file_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = |from: i64| (from..from + 6).map(|i| format!("{{\"a\":{i}}}\n")).collect::<String>();
+    for i in 0..OPEN_FILES_MAX as i64 + 4 {
+        write(dir.path(), &format!("{i:02}.json"), lines(i * 10).as_bytes());
+    }
+    let work = files(&format!("{}/*.json", dir.path().display()), None, ErrorPolicy::Fail);
+    let mut source = open(&work, &[], &probe(0, 1, dir.path()));
+    let count = source.splits().len();
+    let mut given: Vec<Vec<i64>> = vec![Vec::new(); count];
+    let take = |source: &mut dyn Source, given: &mut Vec<Vec<i64>>| match source.poll(super::super::probe::SMALL).unwrap() {
+        Polled::Batch(batch) => {
+            given[batch.split].extend(batch.rows.column(0).as_primitive::<Int64Type>().values());
+            Some(batch.split)
+        }
+        Polled::Pending { .. } | Polled::End => None,
+    };
+    // All that are read in turn but one are held: it alone goes on.
+    let mut held: Vec<bool> = (0..count).map(|i| i < OPEN_FILES_MAX && i != 3).collect();
+    source.hold(&held);
+    assert_eq!(take(source.as_mut(), &mut given), Some(3));
+    held[3] = true;
+    source.hold(&held);
+    assert_eq!(take(source.as_mut(), &mut given), None, "the files that were not begun stay closed");
+    held[3] = false;
+    held[0] = false;
+    source.hold(&held);
+    let read: Vec<Option<usize>> = (0..4).map(|_| take(source.as_mut(), &mut given)).collect();
+    assert!(read.iter().all(|split| matches!(split, Some(0 | 3))), "{read:?}");
+    source.hold(&vec![false; count]);
+    while take(source.as_mut(), &mut given).is_some() {}
+    let expected: Vec<Vec<i64>> = (0..count as i64).map(|i| (i * 10..i * 10 + 6).collect()).collect();
+    assert_eq!(given, expected);
+}

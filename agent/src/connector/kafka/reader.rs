@@ -2,11 +2,12 @@
 //! channel. It never decodes; the chain does, in its own step (CON-7).
 
 use super::{Consumer, describe};
+use parking_lot::Mutex;
 use rdkafka::consumer::{CommitMode, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -82,6 +83,34 @@ pub struct Reader {
     pub stop: Arc<AtomicBool>,
     pub wake: Arc<dyn Wake>,
     pub held: BTreeMap<i32, Fetched>,
+    /// What is not to be fetched for now.
+    pub paused: Arc<Paused>,
+    /// What the consumer has been told of that.
+    pub resting: BTreeSet<i32>,
+}
+
+/// Partitions that are not to be fetched for now (EV-9): set by the source, looked at by the thread.
+#[derive(Default)]
+pub struct Paused {
+    partitions: Mutex<BTreeSet<i32>>,
+    changed: AtomicBool,
+}
+
+impl Paused {
+    /// Pauses a partition, or lets it go on.
+    pub fn set(&self, partition: i32, paused: bool) {
+        let mut partitions = self.partitions.lock();
+        match paused {
+            true => partitions.insert(partition),
+            false => partitions.remove(&partition),
+        };
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// All of them, when they changed since the last look.
+    fn look(&self) -> Option<BTreeSet<i32>> {
+        self.changed.swap(false, Ordering::AcqRel).then(|| self.partitions.lock().clone())
+    }
 }
 
 /// Deals partitions to tasks. A partition's task depends on its topic and number alone, so it stays
@@ -109,6 +138,7 @@ impl Reader {
         let mut held_bytes = 0;
         while !self.stop.load(Ordering::Acquire) {
             self.commit();
+            self.pause();
             if self.discovery.is_some_and(|pace| looked.elapsed() >= pace) {
                 looked = Instant::now();
                 if self.discover().is_err() {
@@ -121,6 +151,8 @@ impl Reader {
                     held_bytes = 0;
                     self.pass_all()
                 }
+                // After a pause the client may begin again with what it has given already.
+                Some(Ok(message)) if self.next.get(&message.partition()).is_some_and(|next| message.offset() < *next) => Ok(()),
                 Some(Ok(message)) => {
                     let (partition, size, full) = hold(&mut self.held, &mut self.next, &message);
                     drop(message);
@@ -193,6 +225,26 @@ impl Reader {
         {
             tracing::debug!(error = describe(&error), "kafka group offsets were not committed");
         }
+    }
+
+    /// Tells the consumer what to fetch no more of, and what again.
+    fn pause(&mut self) {
+        let Some(wanted) = self.paused.look() else { return };
+        let list = |partitions: Vec<&i32>| {
+            let mut list = TopicPartitionList::new();
+            for partition in partitions {
+                list.add_partition(&self.topic, *partition);
+            }
+            list
+        };
+        let rests = list(wanted.difference(&self.resting).collect());
+        let goes_on = list(self.resting.difference(&wanted).collect());
+        let told = self.consumer.pause(&rests).and_then(|()| self.consumer.resume(&goes_on));
+        if let Err(error) = told {
+            // The source keeps what comes of them aside; it only takes more room.
+            tracing::debug!(topic = self.topic, error = describe(&error), "kafka partitions were not paused or resumed");
+        }
+        self.resting = wanted;
     }
 
     /// Takes in partitions that appeared since: they are read from their beginning (C37).

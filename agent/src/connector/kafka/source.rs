@@ -5,13 +5,13 @@
 //! for each topic. A record without a value is NULL in raw format and a bad record in others.
 
 use super::super::{Opening, Reading, at, recorded};
-use super::reader::{Event, Fetched, Reader, Record, Share, out_of_range};
+use super::reader::{Event, Fetched, Paused, Reader, Record, Share, out_of_range};
 use super::{Consumer, ConsumerHearing, Hearing, OPEN_WAIT, config, describe, partitions};
 use crate::format::{Decoder, decoder_of};
 use crate::secret::Secrets;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -55,12 +55,41 @@ struct Part {
     /// Bounded: the first offset that is not read any more, and whether a fetch has confirmed it.
     end: i64,
     end_confirmed: bool,
+    /// Too far ahead (EV-9): its thread fetches no more of it.
+    held: bool,
+    /// What had been fetched when it was held, oldest first, and how many records of it are done;
+    /// `None` is the end of the partition. No more than the events and the thread have room for.
+    aside: VecDeque<Option<(Fetched, usize)>>,
+}
+
+impl Part {
+    /// One that is read from `next` on, without an end.
+    fn new(split: Split, topic: usize, partition: i32, next: i64) -> Self {
+        Part {
+            split,
+            topic,
+            partition,
+            next,
+            ended: false,
+            caught_up: false,
+            end: i64::MAX,
+            end_confirmed: false,
+            held: false,
+            aside: VecDeque::new(),
+        }
+    }
+
+    /// What comes of it now has to wait for its turn.
+    fn waits(&self) -> bool {
+        self.held || !self.aside.is_empty()
+    }
 }
 
 struct Topic {
     name: String,
     hearing: Arc<Hearing>,
     commits: flume::Sender<Vec<(i32, i64)>>,
+    paused: Arc<Paused>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -120,20 +149,13 @@ impl KafkaSource {
                 next.insert(partition, first);
             }
             let split = Split { name, ended, time_max_ms: known.and_then(|known| known.time_max_ms) };
-            self.parts.push(Part {
-                split,
-                topic: ordinal,
-                partition,
-                next: first,
-                ended,
-                caught_up: false,
-                end: high,
-                end_confirmed: false,
-            });
+            let part = Part { ended, end: high, ..Part::new(split, ordinal, partition, first) };
+            self.parts.push(part);
         }
         consumer.assign(&list).map_err(|e| Error::new(Class::Retry, format!("topic '{topic}' cannot be read: {}", describe(&e))))?;
         let pace = options.properties.get("topic.metadata.refresh.interval.ms").and_then(|ms| ms.parse().ok()).filter(|ms| *ms > 0);
         let (commits, inbox) = flume::bounded(COMMITS_MAX);
+        let paused = Arc::new(Paused::default());
         let reader = Reader {
             consumer,
             name: self.reading.name.clone(),
@@ -144,6 +166,8 @@ impl KafkaSource {
             share,
             events: events.clone(),
             commits: inbox,
+            paused: paused.clone(),
+            resting: BTreeSet::new(),
             stop: self.stop.clone(),
             wake: opening.wake.clone(),
             held: BTreeMap::new(),
@@ -152,7 +176,7 @@ impl KafkaSource {
             .name(format!("kafka-{topic}-{}", opening.subtask))
             .spawn(move || reader.run())
             .map_err(|e| Error::because(Class::Retry, "the kafka consumer's thread cannot be started", e))?;
-        self.topics.push(Topic { name: topic, hearing, commits, thread: Some(thread) });
+        self.topics.push(Topic { name: topic, hearing, commits, paused, thread: Some(thread) });
         Ok(())
     }
 
@@ -179,6 +203,7 @@ impl KafkaSource {
         let Some(part) = self.parts.get_mut(index) else {
             return Err(Error::new(Class::Bug, "records came from a partition that is not read"));
         };
+        part.caught_up = false;
         let mut start = done.checked_sub(1).and_then(|i| fetched.records.get(i)).map_or(0, |record| record.end);
         let (mut taken, mut bytes, mut next, mut ended) = (done, 0, part.next, part.ended);
         for &Record { offset, end, absent } in fetched.records.iter().skip(done) {
@@ -209,6 +234,22 @@ impl KafkaSource {
         Ok(Polled::Batch(SourceBatch { split: index, rows, bad, bytes, split_ended }))
     }
 
+    /// The next of what was fetched before its partition was held, now that it is not.
+    fn set_aside(&mut self) -> Option<(usize, Option<(Fetched, usize)>)> {
+        let free = self.parts.iter_mut().enumerate().filter(|(_, part)| !part.held);
+        free.into_iter().find_map(|(index, part)| Some((index, part.aside.pop_front()?)))
+    }
+
+    /// A partition was given to its end; a bounded one is told to have ended.
+    fn at_end_of(&mut self, index: usize) -> Result<Option<Polled>, Error> {
+        let Some(part) = self.parts.get_mut(index) else { return Ok(None) };
+        part.caught_up = true;
+        match self.bounded && !part.ended {
+            true => self.end(index).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// No more rows of this split: told with an empty batch.
     fn end(&mut self, index: usize) -> Result<Polled, Error> {
         let rows = self.decoder.finish()?.rows;
@@ -228,6 +269,16 @@ impl Source for KafkaSource {
         if let Some((index, fetched, done)) = self.current.take() {
             return self.decode(index, fetched, done, budget);
         }
+        while let Some((index, event)) = self.set_aside() {
+            match event {
+                Some((fetched, done)) => return self.decode(index, fetched, done, budget),
+                None => {
+                    if let Some(polled) = self.at_end_of(index)? {
+                        return Ok(polled);
+                    }
+                }
+            }
+        }
         if self.bounded && self.parts.iter().all(|part| part.ended) {
             return Ok(Polled::End);
         }
@@ -236,8 +287,11 @@ impl Source for KafkaSource {
                 Ok(Event::Records { topic, partition, fetched }) => {
                     let Some(index) = self.part_of(topic, partition) else { continue };
                     if let Some(part) = self.parts.get_mut(index) {
-                        part.caught_up = false;
                         if part.ended {
+                            continue;
+                        }
+                        if part.waits() {
+                            part.aside.push_back(Some((fetched, 0)));
                             continue;
                         }
                     }
@@ -245,25 +299,38 @@ impl Source for KafkaSource {
                 }
                 Ok(Event::End { topic, partition }) => {
                     let Some(index) = self.part_of(topic, partition) else { continue };
-                    let ends = self.bounded && self.parts.get(index).is_some_and(|part| !part.ended);
-                    if let Some(part) = self.parts.get_mut(index) {
-                        part.caught_up = true;
-                    }
-                    if ends {
-                        return self.end(index);
+                    if let Some(part) = self.parts.get_mut(index).filter(|part| part.waits()) {
+                        part.aside.push_back(None);
+                    } else if let Some(polled) = self.at_end_of(index)? {
+                        return Ok(polled);
                     }
                 }
                 Ok(Event::Found { topic, partition, next }) => {
                     let Some(name) = self.topics.get(topic).map(|topic| format!("{}/{partition}", topic.name)) else { continue };
                     let split = Split { name, ended: false, time_max_ms: None };
-                    let part = Part { split, topic, partition, next, ended: false, caught_up: false, end: i64::MAX, end_confirmed: false };
-                    self.parts.push(part);
+                    self.parts.push(Part::new(split, topic, partition, next));
                 }
                 Ok(Event::Failed(error)) => return Err(error),
                 Err(flume::TryRecvError::Empty) => return Ok(Polled::Pending { until_ns: None }),
                 Err(flume::TryRecvError::Disconnected) => {
                     return Err(Error::new(Class::Bug, format!("{}: the consumer threads have ended", self.reading.name)));
                 }
+            }
+        }
+    }
+
+    fn hold(&mut self, held: &[bool]) {
+        for (part, held) in self.parts.iter_mut().zip(held) {
+            if std::mem::replace(&mut part.held, *held) != *held
+                && let Some(topic) = self.topics.get(part.topic)
+            {
+                topic.paused.set(part.partition, *held);
+            }
+        }
+        if let Some((index, fetched, done)) = self.current.take() {
+            match self.parts.get_mut(index).filter(|part| part.held) {
+                Some(part) => part.aside.push_front(Some((fetched, done))),
+                None => self.current = Some((index, fetched, done)),
             }
         }
     }
@@ -300,7 +367,7 @@ impl Source for KafkaSource {
     }
 
     fn at_end(&self, split: usize) -> bool {
-        self.parts.get(split).is_none_or(|part| part.ended || part.caught_up)
+        self.parts.get(split).is_none_or(|part| part.ended || (part.caught_up && part.aside.is_empty()))
     }
 
     fn close(&mut self) {

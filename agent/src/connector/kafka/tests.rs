@@ -13,7 +13,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Produc
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use std::sync::Arc;
-use weir_kernel::io::{Polled, Pushed, Sink, Source};
+use weir_kernel::io::{Budget, Polled, Pushed, Sink, Source};
 use weir_planner::connector::{KafkaSink as SinkOptions, KafkaSource, Position, ScanStart, SourceOptions, SplitPosition};
 use weir_planner::plan::SourceWork;
 use weir_planner::schema::{Column, Schema};
@@ -344,4 +344,39 @@ fn an_undelivered_row_poisons_the_epoch() {
     assert_eq!(error.class, Class::User);
     assert!(error.message.starts_with("topic 'bids': a record was not delivered"), "{}", error.message);
     assert!(refused.push(&rows(&[2])).is_err());
+}
+
+/// EV-9: a held partition gives nothing and is not fetched on, while the others come to their end;
+/// let go, it goes on with each record once and in order.
+#[test]
+fn a_held_partition_waits() {
+    let cluster = cluster(2);
+    produce(&cluster, 0..40_000, 2);
+    let dir = tempfile::tempdir().unwrap();
+    let work = source(options(cluster.bootstrap_servers()));
+    let probe = probe(0, 1, dir.path());
+    let mut source = open(&work, &[], &probe);
+    let mut given = Given::default();
+    let budget = Budget { rows: 512, bytes: 1 << 20 };
+    let count = |given: &Given, split: &str| given.lines.get(split).map_or(0, Vec::len);
+    while count(&given, "bids/0") == 0 {
+        assert!(!drain(source.as_mut(), &work, &probe, budget, 1, &mut given));
+    }
+    source.hold(&[true, false]);
+    let (held_at, cut) = (count(&given, "bids/0"), source.cut()[0].clone());
+    while count(&given, "bids/1") < 20_000 {
+        assert!(!drain(source.as_mut(), &work, &probe, budget, 1, &mut given));
+    }
+    assert_eq!((count(&given, "bids/0"), source.cut()[0].clone()), (held_at, cut));
+    assert!(held_at < 20_000 && !source.at_end(0));
+    // To and fro, in the midst of what was set aside.
+    for held in [false, true, false] {
+        source.hold(&[held, false]);
+        if !held {
+            assert!(!drain(source.as_mut(), &work, &probe, budget, 2, &mut given));
+        }
+    }
+    assert!(drain(source.as_mut(), &work, &probe, budget, usize::MAX, &mut given));
+    assert_eq!(given.lines["bids/0"], lines((0..40_000).step_by(2)));
+    assert_eq!(given.lines["bids/1"], lines((1..40_000).step_by(2)));
 }

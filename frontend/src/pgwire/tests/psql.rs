@@ -20,7 +20,10 @@ async fn psql_lists_and_describes() {
     let tables = server.psql(&["\\dt"]).await;
     assert!(tables.contains("per_minute") && !tables.contains("bids") && !tables.contains("jobs"), "{tables}");
     let system = server.psql(&["\\dt weir.*"]).await;
-    for name in ["agents", "connectors", "job_edges", "job_events", "job_operators", "job_sources", "job_tasks", "job_versions", "jobs"] {
+    for name in [
+        "agents", "connectors", "job_edges", "job_events", "job_operators", "job_sources", "job_tasks", "job_versions", "job_watermarks",
+        "jobs",
+    ] {
         assert!(system.contains(&format!(" weir   | {name} ")), "{name}\n{system}");
     }
     let columns = server.psql(&["\\d per_minute"]).await;
@@ -171,7 +174,10 @@ async fn system_tables_tell_what_the_hub_knows() {
     assert_eq!((tasks.get::<_, &str>(0), tasks.get::<_, Option<&str>>(1)), ("source-0-0", None));
     let versions = client.query_one("SELECT spec, state_format, sql FROM weir.job_versions WHERE job = 'per_minute'", &[]).await.unwrap();
     assert!(versions.get::<_, &str>(0).contains("\"id\":\"per_minute\""));
-    for table in ["agents", "connectors", "job_edges", "job_events", "job_operators", "job_sources", "job_tasks", "job_versions", "jobs"] {
+    for table in [
+        "agents", "connectors", "job_edges", "job_events", "job_operators", "job_sources", "job_tasks", "job_versions", "job_watermarks",
+        "jobs",
+    ] {
         let all = client.simple_query(&format!("SELECT * FROM weir.{table}")).await.unwrap();
         assert!(!format!("{all:?}").contains("hunter2"), "{table}");
     }

@@ -125,10 +125,10 @@ fn table() -> Vec<(&'static str, Value, Value, Fate)> {
         ("/sources/0/time/watermark/out_of_orderness_ms", json!(5000), json!(0), Works),
         ("/sources/0/time/watermark/idle_timeout_ms", json!(0), json!(30_000), Works),
         ("/sources/0/time/watermark/max_future_ms", json!(5000), Value::Null, Works),
-        ("/sources/0/time/watermark/alignment_ms", json!(5000), Value::Null, Either),
+        ("/sources/0/time/watermark/alignment_ms", json!(5000), Value::Null, Works),
         ("/sources/0/time/allowed_lateness_ms", json!(5000), json!(0), Works),
         ("/sources/0/time/late_event_policy", json!("update"), json!("drop"), Works),
-        ("/sources/0/time/idle_advance_ms", json!(5000), Value::Null, Either),
+        ("/sources/0/time/idle_advance_ms", json!(5000), Value::Null, Works),
         (
             "/sources/0/durability",
             json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4"}),

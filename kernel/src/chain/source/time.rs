@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Int64Type, TimeUnit as ArrowUnit};
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::TimeWork;
-use weir_planner::schema::Schema;
+use weir_planner::schema::{ColumnType, Schema};
 use weir_planner::spec::{ErrorPolicy, LatePolicy};
 use weir_planner::time::TimeUnit;
 
@@ -47,6 +47,7 @@ pub struct Timing {
     column: usize,
     name: String,
     unit: TimeUnit,
+    ty: ColumnType,
     bound_ms: i64,
     max_future_ms: Option<i64>,
     /// Allowed lateness where rows are judged here.
@@ -82,6 +83,7 @@ impl Timing {
             column,
             name: work.column.clone(),
             unit,
+            ty: output.0[column].ty,
             bound_ms: work.bound_ms,
             max_future_ms: work.max_future_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
             judge_ms: judge.then_some(work.allowed_lateness_ms),
@@ -197,8 +199,8 @@ impl Timing {
                     }
                     ErrorPolicy::Fail => {
                         let message = format!(
-                            "source '{}': {value} of column '{}' is out of range for event time in milliseconds",
-                            self.operator, self.name
+                            "source '{}': {value} of column '{}', {}, is out of range for event time in milliseconds",
+                            self.operator, self.name, self.ty
                         );
                         return Err(Error::new(Class::User, message));
                     }
@@ -211,7 +213,7 @@ impl Timing {
         }
         let unfit = (raw.len() - times.len()) as u64;
         let keep = BooleanArray::from(keep);
-        let reason = format!("field '{}': the value is out of range for event time in milliseconds", self.name);
+        let reason = format!("field '{}', {}: the value is out of range for event time in milliseconds", self.name, self.ty);
         self.refuse(&rows, &keep, &reason, aside)?;
         Ok((filter_record_batch(&rows, &keep).map_err(broken)?, times, unfit))
     }

@@ -104,3 +104,63 @@ fn a_column_that_is_no_time_is_refused() {
     assert_eq!(error.class, Class::User);
     assert!(error.message.contains("use BIGINT or TIMESTAMP"), "{error}");
 }
+
+/// EV-1, E2: around zero, a unit's edges and both ends of the range, every unit and both kinds of
+/// column give what division with a floor gives in wider numbers; what milliseconds cannot hold is
+/// refused with the column and its type, never wrapped.
+#[test]
+fn a_grid_of_times_is_floored_or_refused() {
+    let nanos = |unit: TimeUnit| match unit {
+        TimeUnit::Second => 1_000_000_000i128,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    };
+    for unit in [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond] {
+        let edges = [0, 1_000, 1_000_000, 60_000_000_000, i64::MAX / 1_000];
+        let near = edges.into_iter().flat_map(|edge| (-2..=2).map(move |by| edge + by)).flat_map(|value| [value, -value]);
+        let grid: Vec<i64> = near.chain([i64::MIN, i64::MIN + 1, i64::MAX - 1, i64::MAX]).collect();
+        for (ty, declared) in [(ColumnType::BigInt, unit), (stamp_of(unit), TimeUnit::Millisecond)] {
+            for value in &grid {
+                let raw: ArrayRef = Arc::new(Int64Array::from(vec![*value]));
+                let column = || arrow::compute::cast(&raw, &ty.to_arrow()).unwrap();
+                let expected = i64::try_from((i128::from(*value) * nanos(unit)).div_euclid(1_000_000)).ok();
+                let lenient = timing(ty, &work(declared, 0), ErrorPolicy::Skip).unwrap();
+                let timed = stamped(&lenient, ty, column(), &mut None).unwrap();
+                assert_eq!(timed.data.times.values().first().copied(), expected, "{value} {unit:?} as {ty}");
+                assert_eq!(timed.refused, u64::from(expected.is_none()));
+                let strict = timing(ty, &work(declared, 0), ErrorPolicy::Fail).unwrap();
+                let outcome = stamped(&strict, ty, column(), &mut None);
+                assert_eq!(outcome.is_ok(), expected.is_some());
+                if let Err(error) = outcome {
+                    assert_eq!(error.class, Class::User);
+                    for part in ["'src'", "column 't'", &ty.to_string(), &value.to_string()] {
+                        assert!(error.message.contains(part), "{part}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// EV-1, EV-3: bounds at the ends of the range do not wrap, and the end of time is kept for the end.
+#[test]
+fn watermarks_at_the_ends_of_the_range() {
+    for (bound_ms, max, expected) in [
+        (0, i64::MAX, i64::MAX - 1),
+        (1, i64::MAX, i64::MAX - 1),
+        (2, i64::MAX, i64::MAX - 2),
+        (1, i64::MIN, i64::MIN),
+        (i64::MAX, -2, i64::MIN),
+        (i64::MAX, 0, -i64::MAX),
+        (10, -15, -25),
+    ] {
+        let timing = timing(ColumnType::BigInt, &work(TimeUnit::Millisecond, bound_ms), ErrorPolicy::Fail).unwrap();
+        assert_eq!(timing.watermark(max), expected, "{max} less {bound_ms}");
+        let mut before = None;
+        stamped(&timing, ColumnType::BigInt, Arc::new(Int64Array::from(vec![max])), &mut before).unwrap();
+        let next = stamped(&timing, ColumnType::BigInt, Arc::new(Int64Array::from(vec![i64::MIN])), &mut before).unwrap();
+        let stamp = next.data.stamps.map(|stamps| stamps.value(0));
+        assert_eq!(stamp, (max.saturating_sub(bound_ms) > i64::MIN).then(|| max.saturating_sub(bound_ms)));
+    }
+}
