@@ -1,5 +1,7 @@
 //! Answers reads of result rows: the decided files, as one Arrow IPC stream, oldest row first (ST-2).
 
+mod newest;
+
 use crate::decision::Decisions;
 use crate::error::Error;
 use crate::link::ReadStream;
@@ -12,6 +14,7 @@ use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use bytes::Bytes;
 use futures::stream;
+use newest::{Last, Newest};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -33,10 +36,11 @@ fn unreadable(file: &ResultFile, source: impl std::error::Error + Send + Sync + 
     Error::because(Class::Corrupt, format!("result file {} is not readable", file.name), source)
 }
 
-/// The rows of a file whose bytes match the checksum that its name begins with: a flipped byte
+/// The rows of a file, all columns or these, whose bytes match the checksum that its name begins with: a flipped byte
 /// would else be a wrong answer (B4).
-fn verified(file: &ResultFile, mut open: File) -> Result<FileReader<BufReader<File>>, Error> {
+fn verified(file: &ResultFile, mut open: File, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader<File>>, Error> {
     let io = |e| Error::because(Class::Retry, format!("result file {}", file.name), e);
+    open.seek(SeekFrom::Start(0)).map_err(io)?;
     let (mut hash, mut piece) = (Xxh3::new(), vec![0; PIECE_BYTES]);
     loop {
         let read = open.read(&mut piece).map_err(io)?;
@@ -50,14 +54,15 @@ fn verified(file: &ResultFile, mut open: File) -> Result<FileReader<BufReader<Fi
         return Err(Error::new(Class::Corrupt, message));
     }
     open.seek(SeekFrom::Start(0)).map_err(io)?;
-    FileReader::try_new_buffered(open, None).map_err(|e| unreadable(file, e))
+    FileReader::try_new_buffered(open, columns).map_err(|e| unreadable(file, e))
 }
 
-/// Opens the decided files that hold the first `limit` rows. Once open they can be read to the
+/// Opens the decided files that hold the first `limit` rows, or all where some replace others. Once open they can be read to the
 /// end, whatever retention deletes meanwhile.
 fn open_decided(decisions: &Decisions, dirs: &JobDirs, request: &ReadRequest) -> Result<Vec<(ResultFile, File)>, Error> {
     for _ in 0..TRIES_MAX {
-        let mut wanted = request.limit.unwrap_or(u64::MAX);
+        // Which rows are replaced is known at the end.
+        let mut wanted = request.limit.filter(|_| request.replaces_by.is_empty()).unwrap_or(u64::MAX);
         let mut files = Vec::new();
         let mut stale = None;
         for file in decisions.results(&request.job)? {
@@ -109,6 +114,7 @@ fn answer(
     files: Vec<(ResultFile, File)>,
     schema: &SchemaRef,
     limit: Option<u64>,
+    replaces_by: &[String],
     chunks: mpsc::Sender<Result<Bytes, String>>,
 ) -> Result<(), Error> {
     let what = |e| Error::because(Class::Bug, "result rows cannot be written as Arrow IPC", e);
@@ -116,16 +122,24 @@ fn answer(
     if !out.flush() {
         return Ok(());
     }
+    let mut newest = if replaces_by.is_empty() { None } else { Some(Newest::of(&files, schema, replaces_by)?) };
     let mut left = limit.unwrap_or(u64::MAX);
     for (file, open) in files {
         if left == 0 {
             break;
         }
-        for rows in verified(&file, open)? {
+        for rows in verified(&file, open, None)? {
             if left == 0 {
                 break;
             }
             let rows = fit(&rows.map_err(|e| unreadable(&file, e))?, schema, &file)?;
+            let rows = match &mut newest {
+                Some(newest) => newest.keep(&rows).map_err(|e| unreadable(&file, e))?,
+                None => rows,
+            };
+            if newest.is_some() && rows.num_rows() == 0 {
+                continue;
+            }
             let take = usize::try_from(left).map_or(rows.num_rows(), |l| l.min(rows.num_rows()));
             left -= take as u64;
             out.writer.write(&rows.slice(0, take)).map_err(what)?;
@@ -155,7 +169,8 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 /// Starts an answer. Files are opened before it returns; the rest goes on on a blocking thread,
 /// at the reader's pace, and ends when the stream is dropped.
 ///
-/// Shape: one IPC stream of `request.schema`, rows in the order of their decisions.
+/// Shape: one IPC stream of `request.schema`, rows in the order of their decisions; where `replaces_by` names
+/// columns, of rows that are equal in them only the last.
 /// Errors: `Corrupt` for a missing file, and for rows of another data directory; one that cannot be read ends the stream with an `Err`.
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
     if let ReadTarget::Sample(_) = request.target {
@@ -170,13 +185,13 @@ pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> 
         return Err(Error::new(Class::Corrupt, message));
     }
     let schema: SchemaRef = Arc::new(request.schema.to_arrow());
-    let limit = request.limit;
+    let (limit, replaces_by) = (request.limit, request.replaces_by.clone());
     let files = crate::region::blocking(move || open_decided(&decisions, &dirs, &request)).await?;
     let (chunks, waiting) = mpsc::channel(CHUNKS_MAX);
     let failed = chunks.clone();
     // Ends by itself: at the last row, or when the stream is dropped and a send fails.
     tokio::task::spawn_blocking(move || {
-        if let Err(error) = answer(files, &schema, limit, chunks) {
+        if let Err(error) = answer(files, &schema, limit, &replaces_by, chunks) {
             // Nobody reads any more: nothing to tell.
             let _ = failed.blocking_send(Err(error.to_failure().message));
         }
@@ -184,22 +199,28 @@ pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> 
     Ok(Box::pin(stream::unfold(waiting, |mut waiting| async move { waiting.recv().await.map(|chunk| (chunk, waiting)) })))
 }
 
-/// Writes the rows of neighbouring result files into one file.
+/// Writes the rows of neighbouring result files into one file; where `replaces_by` names columns, of rows
+/// that are equal in them only the last: no reader would be given the others.
 ///
 /// Errors: `Corrupt` for one that cannot be read, `Retry` for the disk.
-pub fn merge(dir: &Path, run: &[ResultFile]) -> Result<crate::decision::Replacement, Error> {
+pub fn merge(dir: &Path, run: &[ResultFile], replaces_by: &[String]) -> Result<crate::decision::Replacement, Error> {
     let mut batches = Vec::new();
     for file in run {
         let path = dir.join(&file.name);
         let open = File::open(&path).map_err(|e| Error::because(Class::Retry, format!("result file {}", path.display()), e))?;
-        for rows in verified(file, open)? {
+        for rows in verified(file, open, None)? {
             batches.push(rows.map_err(|e| unreadable(file, e))?);
         }
     }
     let first = batches.first().ok_or_else(|| Error::new(Class::Corrupt, "result files without rows"))?;
     let schema = first.schema();
     let what = |e| Error::because(Class::Corrupt, "result files of different columns", e);
-    let rows = concat_batches(&schema, &batches).map_err(what)?;
+    let mut rows = concat_batches(&schema, &batches).map_err(what)?;
+    if !replaces_by.is_empty() {
+        let mut last = Last::new(&schema, replaces_by)?;
+        last.add(&rows).map_err(what)?;
+        rows = last.into_newest().keep(&rows).map_err(what)?;
+    }
     let mut writer = FileWriter::try_new(Vec::new(), &schema).map_err(what)?;
     writer.write(&rows).map_err(what)?;
     let bytes = writer.into_inner().map_err(what)?;

@@ -413,12 +413,13 @@ impl Coordinator {
         }
         let Some(run) = merge_candidates(&self.results, self.shared.retention) else { return };
         let (run, dir) = (run.to_vec(), self.shared.dirs.results.clone());
+        let replaces_by = self.attempt.plan.result_table().map_or_else(Vec::new, |(_, by)| by.to_vec());
         let permits = self.shared.context.snapshots.clone();
         self.merging_results = true;
         self.works.push(Box::pin(async move {
             // The semaphore is never closed; without a permit the merge would only be less polite.
             let _permit = permits.acquire_owned().await.ok();
-            Work::ResultsMerged { result: blocking(move || read::merge(&dir, &run)).await }
+            Work::ResultsMerged { result: blocking(move || read::merge(&dir, &run, &replaces_by)).await }
         }));
     }
 }

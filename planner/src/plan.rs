@@ -335,6 +335,20 @@ impl Work {
 }
 
 impl JobPlan {
+    /// Columns of the job's result table, and those of them by which a later row replaces an earlier
+    /// one (none: rows are added); `None` where no sink writes it.
+    pub fn result_table(&self) -> Option<(&Schema, &[String])> {
+        let mut tables = self.chains.iter().flat_map(|chain| &chain.operators).filter_map(|operator| match &operator.work {
+            Work::Sink(sink) => match sink.options {
+                SinkOptions::Result(_) => Some((&operator.output, sink.replaces_by.as_slice())),
+                SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => None,
+            },
+            Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) => None,
+            Work::Top(_) | Work::Buffer(_) | Work::Union => None,
+        });
+        tables.next()
+    }
+
     /// The chain called `id`.
     pub fn chain(&self, id: ChainId) -> &Chain {
         &self.chains[id.get() as usize]

@@ -417,6 +417,10 @@ pub struct ReadRequest {
     /// The data directory that has the job's rows, filled in by the hub: an agent that runs with another one refuses.
     #[serde(default)]
     pub store_id: Option<String>,
+    /// Of result rows: the columns of which only the newest row of each combination is given (WIN-4);
+    /// empty for all rows.
+    #[serde(default)]
+    pub replaces_by: Vec<String>,
 }
 
 /// What is read.

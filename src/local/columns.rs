@@ -66,6 +66,7 @@ async fn sampled(agent: &Agent, job: &JobId, source: &Source) -> anyhow::Result<
             schema: Schema::default(),
             limit: None,
             store_id: None,
+            replaces_by: Vec::new(),
         };
         match agent.read(request).await {
             Ok(mut answer) => {

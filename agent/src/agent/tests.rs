@@ -74,7 +74,8 @@ pub(crate) async fn until_failed(agent: &Agent) -> Failure {
 }
 
 async fn rows(agent: &Agent, limit: Option<u64>) -> Vec<RecordBatch> {
-    let request = ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: output(), limit, store_id: None };
+    let request =
+        ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: output(), limit, store_id: None, replaces_by: Vec::new() };
     let mut stream = agent.read(request).await.unwrap();
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await {

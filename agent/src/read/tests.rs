@@ -31,7 +31,7 @@ fn schema() -> Schema {
 }
 
 fn request(limit: Option<u64>) -> ReadRequest {
-    ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: schema(), limit, store_id: None }
+    ReadRequest { id: 1, job: job(), target: ReadTarget::Results, schema: schema(), limit, store_id: None, replaces_by: Vec::new() }
 }
 
 impl Stored {
@@ -113,7 +113,7 @@ fn open_files_outlive_retention() {
         std::fs::remove_file(stored.dirs.results.join(name)).unwrap();
     }
     let (chunks, mut read) = tokio::sync::mpsc::channel(64);
-    answer(open, &Arc::new(schema().to_arrow()), None, chunks).unwrap();
+    answer(open, &Arc::new(schema().to_arrow()), None, &[], chunks).unwrap();
     let mut bytes = Vec::new();
     while let Some(chunk) = read.blocking_recv() {
         bytes.extend_from_slice(&chunk.unwrap());
@@ -144,7 +144,7 @@ async fn damage_is_an_error_and_never_a_shorter_answer() {
     for bytes in damaged {
         std::fs::write(&path, &bytes).unwrap();
         assert!(all(&stored, None).await.unwrap_err().contains(&format!("{name} does not match its checksum")));
-        assert_eq!(merge(&stored.dirs.results, &stored.decisions.results(&job()).unwrap()).unwrap_err().class, Class::Corrupt);
+        assert_eq!(merge(&stored.dirs.results, &stored.decisions.results(&job()).unwrap(), &[]).unwrap_err().class, Class::Corrupt);
     }
     std::fs::remove_file(&path).unwrap();
     assert!(all(&stored, None).await.unwrap_err().contains("b is missing"));
@@ -180,7 +180,7 @@ fn an_answer_ends_with_its_reader() {
     let open = open_decided(&stored.decisions, &stored.dirs, &request(None)).unwrap();
     let (chunks, read) = tokio::sync::mpsc::channel(1);
     drop(read);
-    answer(open, &Arc::new(schema().to_arrow()), None, chunks).unwrap();
+    answer(open, &Arc::new(schema().to_arrow()), None, &[], chunks).unwrap();
 }
 
 /// Neighbours become one file with the same rows in the same order.
@@ -188,19 +188,19 @@ fn an_answer_ends_with_its_reader() {
 fn merged_files_hold_the_same_rows() {
     let stored = Stored::new();
     let run = [stored.write("a", &[3, 1]), stored.write("b", &[2])];
-    let merged = merge(&stored.dirs.results, &run).unwrap();
+    let merged = merge(&stored.dirs.results, &run, &[]).unwrap();
     assert_eq!(
         (merged.old.as_slice(), merged.new.rows, merged.new.written_at_ms),
         ([run[0].name.clone(), run[1].name.clone()].as_slice(), 3, 1)
     );
     let file = std::fs::File::open(stored.dirs.results.join(&merged.new.name)).unwrap();
     let (chunks, mut read) = tokio::sync::mpsc::channel(64);
-    answer(vec![(merged.new, file)], &Arc::new(schema().to_arrow()), None, chunks).unwrap();
+    answer(vec![(merged.new, file)], &Arc::new(schema().to_arrow()), None, &[], chunks).unwrap();
     let mut bytes = Vec::new();
     while let Some(chunk) = read.blocking_recv() {
         bytes.extend_from_slice(&chunk.unwrap());
     }
     assert_eq!(numbers(bytes), [3, 1, 2]);
     std::fs::remove_file(stored.dirs.results.join(&run[0].name)).unwrap();
-    assert_eq!(merge(&stored.dirs.results, &run).unwrap_err().class, Class::Retry);
+    assert_eq!(merge(&stored.dirs.results, &run, &[]).unwrap_err().class, Class::Retry);
 }

@@ -186,7 +186,15 @@ async fn commands_are_carried_out_reported_and_acknowledged() {
     // An older attempt is refused with its class.
     ends.commands.send(start(2, 0)).unwrap();
     assert_eq!(soon(&ends.done).await.result.unwrap_err().class, Class::Fenced);
-    let read = ReadRequest { id: 5, job: job(), target: ReadTarget::Results, schema: output(), limit: None, store_id: None };
+    let read = ReadRequest {
+        id: 5,
+        job: job(),
+        target: ReadTarget::Results,
+        schema: output(),
+        limit: None,
+        store_id: None,
+        replaces_by: Vec::new(),
+    };
     ends.reads.send(read).unwrap();
     let bytes = soon(&ends.answers).await.unwrap();
     let reader = arrow_ipc::reader::StreamReader::try_new(std::io::Cursor::new(bytes), None).unwrap();

@@ -104,12 +104,15 @@ impl SchemaProvider for Namespace {
 fn public(scope: &Arc<Scope>, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     let refuse = |error: Error| Err(DataFusionError::External(Box::new(error)));
     if let Some(job) = scope.job(name) {
-        return match scope::result_schema(job) {
+        return match scope::result_table(job) {
             // A job that never ran has no agent to ask, and no rows.
-            Some(schema) if job.agent.is_none() && job.started_at_ms.is_none() => {
+            Some((schema, _)) if job.agent.is_none() && job.started_at_ms.is_none() => {
                 Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(schema.to_arrow())))))
             }
-            Some(schema) => Ok(Some(Arc::new(results::ResultTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads))))),
+            Some((schema, replaces_by)) => {
+                let table = results::ResultTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads));
+                Ok(Some(Arc::new(table.replacing(replaces_by))))
+            }
             None if job.plan.is_none() && scope::keeps_result(job) => refuse(
                 Error::new(sqlstate::OBJECT_NOT_IN_STATE, format!("the columns of job '{name}' are not known until it starts"))
                     .with_hint(format!("they are taken from the rows of its source at the first start: RESUME JOB {name}")),

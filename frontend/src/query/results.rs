@@ -31,12 +31,18 @@ pub(super) struct ResultTable {
     columns: SchemaRef,
     reads: Arc<dyn Reads>,
     limit: Option<u64>,
+    replaces_by: Vec<String>,
 }
 
 impl ResultTable {
     pub fn new(job: JobId, schema: Schema, reads: Arc<dyn Reads>) -> Self {
         let columns = Arc::new(schema.to_arrow());
-        ResultTable { job, schema, columns, reads, limit: None }
+        ResultTable { job, schema, columns, reads, limit: None, replaces_by: Vec::new() }
+    }
+
+    /// Only the newest row for each combination of these columns (WIN-4); all rows for none.
+    pub fn replacing(self, by: &[String]) -> Self {
+        ResultTable { replaces_by: by.to_vec(), ..self }
     }
 }
 
@@ -86,6 +92,7 @@ impl PartitionStream for ResultTable {
             schema: self.schema.clone(),
             limit: self.limit,
             store_id: None,
+            replaces_by: self.replaces_by.clone(),
         };
         let columns = Arc::clone(&self.columns);
         let batches = futures::stream::once(async move {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use weir_hub::Hub;
 use weir_hub::hub::{AgentInfo, CatalogEntry, CatalogObject, JobEvent, JobInfo};
 use weir_planner::connector::{ConnectorCard, SinkOptions};
-use weir_planner::plan::Work;
 use weir_planner::schema::Schema;
 
 /// Name of the one database.
@@ -146,13 +145,12 @@ pub(crate) fn keeps_result(job: &JobInfo) -> bool {
 
 /// Columns of a job's result table; `None` when the job writes into a sink, or waits for its columns.
 pub(crate) fn result_schema(job: &JobInfo) -> Option<&Schema> {
-    let operators = job.plan.iter().flat_map(|plan| &plan.chains).flat_map(|chain| &chain.operators);
-    let of_result = |work: &Work| match work {
-        Work::Sink(sink) => of_result(&sink.options),
-        Work::Source(_) | Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) => false,
-        Work::Top(_) | Work::Buffer(_) | Work::Union => false,
-    };
-    operators.into_iter().find(|operator| of_result(&operator.work)).map(|operator| &operator.output)
+    result_table(job).map(|(schema, _)| schema)
+}
+
+/// Columns of a job's result table, and those by which a later row replaces an earlier one.
+pub(crate) fn result_table(job: &JobInfo) -> Option<(&Schema, &[String])> {
+    job.plan.as_ref()?.result_table()
 }
 
 /// What a job that has no result table writes into, for messages.

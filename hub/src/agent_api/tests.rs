@@ -72,7 +72,7 @@ async fn an_agent_works_over_http() {
         ("content-length: 0\r\nx-weir-error: no such job here\r\n", "", Err("no such job here")),
     ] {
         let question =
-            ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None, store_id: None };
+            ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None, store_id: None, replaces_by: Vec::new() };
         let reader = async { hub.read(question).await?.try_collect::<Vec<Bytes>>().await };
         let agent = async {
             let next = AgentRequest::NextRead(NextRead { session: session.clone(), wait_ms: 30_000 });

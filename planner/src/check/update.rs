@@ -118,6 +118,15 @@ pub fn replaces_by(spec: &JobSpec, graph: &Graph, at: usize) -> Vec<String> {
     }
 }
 
+/// Names of the columns, in what the operator at `at` gives, that tell the results of an updating
+/// window apart; `None` where there is no such window upstream, or its results cannot be told apart.
+pub fn told_by(spec: &JobSpec, graph: &Graph, at: usize) -> Option<Vec<String>> {
+    match told(spec, graph, &behind(spec, graph), at)? {
+        Told::By(names) => Some(names),
+        Told::Not(_) => None,
+    }
+}
+
 /// Whether a sink is one in which rows can replace others.
 fn replaces(spec: &JobSpec, at: usize) -> bool {
     let id = &spec.operators[at].id;

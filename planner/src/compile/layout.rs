@@ -2,6 +2,7 @@
 
 use crate::check::graph::{Graph, keyed_by, subtasks};
 use crate::check::ordered::{Turn, turn};
+use crate::check::update::told_by;
 use crate::expr::Expr;
 use crate::id::{ChainId, RegionId};
 use crate::plan::{PlanEdge, Port, Region, Routing};
@@ -92,6 +93,12 @@ fn route(spec: &JobSpec, graph: &Graph, schemas: &[Schema], parallelism: &[u32],
     }
     if flags.broadcast {
         return Routing::Broadcast;
+    }
+    // What a window gives again stays behind what it gave before.
+    if parallelism[from] != parallelism[to]
+        && let Some(told) = told_by(spec, graph, from)
+    {
+        return Routing::Partitioned(told);
     }
     if flags.partitioned {
         let keys = keys_upstream(spec, graph, from).filter(|keys| keys.iter().all(|key| schemas[from].index_of(key).is_some()));

@@ -90,6 +90,12 @@ fn of_window(window: &WindowWork) -> String {
         text.push_str(&format!(", lateness {} ms", window.allowed_lateness_ms));
     }
     text.push_str(late(window.late));
+    if let Some(early_ms) = window.early_ms {
+        text.push_str(&format!(", early every {early_ms} ms"));
+    }
+    if let Some(within_ms) = window.empty_within_ms {
+        text.push_str(&format!(", empty windows for {within_ms} ms"));
+    }
     text
 }
 
@@ -156,7 +162,8 @@ fn of_sink(sink: &SinkWork) -> String {
         SinkOptions::Http(http) => format!(" ({})", crate::secret::shown("url", &http.url)),
     };
     let format = sink.format.as_ref().map(|format| format!(" as {}", format.name())).unwrap_or_default();
-    format!("sink {}{what}{format}", sink.options.name())
+    let replaces = if sink.replaces_by.is_empty() { String::new() } else { format!(", replaces by {}", sink.replaces_by.join(", ")) };
+    format!("sink {}{what}{format}{replaces}", sink.options.name())
 }
 
 /// How rows find their subtask.

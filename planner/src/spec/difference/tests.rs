@@ -27,6 +27,18 @@ fn differences_are_named_by_path() {
         ["operators[count].config.aggregates[total].expr"]
     );
     assert_eq!(against(&[("/sources/0/schema/1/not_null", json!(false))]), ["sources[bids].schema[bidder].not_null"]);
+    // How time is cut, and which column says when, is content like any other.
+    assert_eq!(
+        against(&[("/operators/2/config/window/tumbling/offset_ms", json!(5))]),
+        ["operators[count].config.window.tumbling.offset_ms"]
+    );
+    assert_eq!(
+        against(&[("/operators/2/config/window", json!({"session": {"gap_ms": 60000}}))]),
+        ["operators[count].config.window.session", "operators[count].config.window.tumbling"]
+    );
+    assert_eq!(against(&[("/operators/2/config/timestamp_field", json!("date_time"))]), ["operators[count].config.timestamp_field"]);
+    assert_eq!(against(&[("/operators/2/config/emit_empty", json!({"horizon_ms": 5}))]), ["operators[count].config.emit_empty"]);
+    assert_eq!(against(&[("/sources/0/time/late_event_policy", json!("update"))]), ["sources[bids].time.late_event_policy"]);
     // A renamed operator is one less and one more.
     assert_eq!(against(&[("/operators/4/id", json!("copy"))]), ["operators[topic] (removed)", "operators[copy] (added)"]);
     let mut turned = sample();
@@ -52,6 +64,11 @@ fn tuning_is_no_other_job() {
         let new = bound(changed(std::slice::from_ref(tuning)));
         assert_eq!(differences(&old, &new).len(), 1, "{tuning:?}");
         assert_eq!(differences(&old, &with_tuning_of(&new, &old)), Vec::<String>::new(), "{tuning:?}");
+    }
+    let shape = json!({"sliding": {"size_ms": 60000, "slide_ms": 30000}});
+    for other in [("/operators/2/config/window", shape), ("/operators/2/config/timestamp_field", json!("date_time"))] {
+        let new = bound(changed(std::slice::from_ref(&other)));
+        assert_ne!(differences(&old, &with_tuning_of(&new, &old)), Vec::<String>::new(), "{other:?}");
     }
     for other in [("/max_parallelism", json!(64)), ("/operators/2/config/keys", json!(["price"])), ("/state", json!({"max_bytes": 9}))] {
         let new = bound(changed(std::slice::from_ref(&other)));
