@@ -12,6 +12,7 @@ mod shapes;
 mod sides;
 mod stages;
 mod times;
+mod updates;
 mod tops;
 mod windows;
 mod world;
