@@ -105,13 +105,8 @@ impl OperatorKind {
                 WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => Some(window),
                 WindowShape::Batch(_) => None,
             },
-            OperatorKind::Source
-            | OperatorKind::Map(_)
-            | OperatorKind::Join(_)
-            | OperatorKind::Top(_)
-            | OperatorKind::Buffer(_)
-            | OperatorKind::Union
-            | OperatorKind::Sink => None,
+            OperatorKind::Source | OperatorKind::Map(_) | OperatorKind::Join(_) | OperatorKind::Top(_) => None,
+            OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => None,
         }
     }
 
@@ -339,7 +334,7 @@ pub struct EmitEmpty {
 }
 
 /// Config of a top: of the rows of each window and of equal keys, the first `limit` by an order. What
-/// it takes are a window's rows, with maps between at most; it gives them when the window is complete.
+/// it takes are windows' rows, with maps, unions and tops between; it gives them when a window is complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Top {

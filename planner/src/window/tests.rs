@@ -1,3 +1,5 @@
+//! Panes and windows against their definition, days of time zones, and the ends of the range.
+
 use super::{Aligned, DAY_MS, OutOfRange, Pane, Zone};
 use proptest::prelude::*;
 

@@ -51,8 +51,9 @@ impl Timing {
         Ok(Timing { id: id.clone(), name: name.clone(), column, trail_ms: time.trail_ms })
     }
 
-    /// The rows with their times from the column, and without stamps: by the trail none lies behind.
-    /// Those that are NULL in it are counted and left out (EV-5).
+    /// The rows with their times from the column. Their stamps are taken less the trail, as the watermark
+    /// is: so rows of a source stay late or in time by the order of their split alone (EV-3). Those that
+    /// are NULL in the column are counted and left out (EV-5).
     ///
     /// Errors: a time that milliseconds cannot hold.
     pub(crate) fn timed(&self, data: Data, context: &mut Context<'_>) -> Result<Data, Error> {
@@ -79,7 +80,8 @@ impl Timing {
                 numbers.values().iter().map(millis).collect::<Result<Vec<_>, _>>().map(Int64Array::from)?
             }
         };
-        Ok(Data { times, stamps: None, ..data })
+        let stamps = data.stamps.map(|stamps| stamps.unary(|stamp: i64| stamp.saturating_sub(self.trail_ms)));
+        Ok(Data { times, stamps, ..data })
     }
 
     /// The watermark of these times by that of the input.
