@@ -2,10 +2,19 @@
 //! without being consumed, captured and restored by group (WIN-6).
 
 pub mod avg;
+pub mod bitwise;
+pub(crate) mod collect;
 pub mod count;
+pub(crate) mod distinct;
 pub mod extreme;
 pub mod float;
+pub(crate) mod members;
+pub mod moments;
+pub mod ordered;
+pub mod pairs;
 pub mod piece;
+pub(crate) mod rows;
+pub(crate) mod sketch;
 pub mod sum;
 pub mod totals;
 pub mod wide;
@@ -27,8 +36,10 @@ pub trait Accumulator: Send {
     /// Makes room for `groups` groups; new ones are empty. Never shrinks.
     fn grow(&mut self, groups: usize);
 
-    /// Adds row i of `values` to group `groups[i]`. NULLs are left out. `count(*)` has no values.
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error>;
+    /// Adds row i of `values` to group `groups[i]`. The columns are those of [`Aggregate::columns`],
+    /// then for a [`Aggregate::timed`] one the event time in ms; `count(*)` has none. NULLs are left
+    /// out, but where the function takes them.
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error>;
 
     /// Results of the listed groups, in their order.
     ///
@@ -51,12 +62,16 @@ pub trait Accumulator: Send {
 
     /// State of one group for each of `rows` rows, as `image` would give it. NULLs leave theirs
     /// empty; so do NULLs of an argument that stands for the rows to count of `count(*)`.
-    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error>;
+    ///
+    /// Errors: one that has no state for the first stage of a window.
+    fn lift(&self, _rows: usize, _values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
+        Err(Error::new(Class::Bug, "this aggregate has no partial state"))
+    }
 
     /// Forgets every group and keeps the room.
     fn clear(&mut self);
 
-    /// Bytes held.
+    /// Bytes held; 0 for one that was just made.
     fn bytes(&self) -> usize;
 }
 
@@ -64,37 +79,60 @@ pub trait Accumulator: Send {
 ///
 /// Errors: a type that the function does not take.
 pub fn accumulator(aggregate: &Aggregate) -> Result<Box<dyn Accumulator>, Error> {
+    use AggregateFunction as F;
     let input = aggregate.arguments.first().map(|argument| argument.ty);
-    let refused = |ty: ColumnType| {
-        let name = match aggregate.function {
-            AggregateFunction::Count => "count",
-            AggregateFunction::Sum => "sum",
-            AggregateFunction::Avg => "avg",
-            AggregateFunction::Min => "min",
-            AggregateFunction::Max => "max",
-        };
-        Error::new(Class::User, format!("{name} does not take a value of type {ty}"))
-    };
     let Some(ty) = input else {
-        return match aggregate.function {
-            AggregateFunction::Count => Ok(Box::new(count::Count::default())),
-            AggregateFunction::Sum | AggregateFunction::Avg | AggregateFunction::Min | AggregateFunction::Max => {
-                Err(Error::new(Class::Bug, "only count goes without an argument"))
-            }
-        };
+        if aggregate.function == F::Count {
+            return Ok(Box::new(count::Count::default()));
+        }
+        return Err(Error::new(Class::Bug, "only count goes without an argument"));
     };
-    match aggregate.function {
-        AggregateFunction::Count => Ok(Box::new(count::Count::default())),
-        AggregateFunction::Sum => sum::new(ty, aggregate.ty).ok_or_else(|| refused(ty)),
-        AggregateFunction::Avg => avg::new(ty, aggregate.ty).ok_or_else(|| refused(ty)),
-        AggregateFunction::Min => extreme::new(ty, false).ok_or_else(|| refused(ty)),
-        AggregateFunction::Max => extreme::new(ty, true).ok_or_else(|| refused(ty)),
-    }
+    let inner: Option<Box<dyn Accumulator>> = match aggregate.function {
+        F::Count => Some(Box::new(count::Count::default())),
+        F::Sum => sum::new(ty, aggregate.ty),
+        F::Avg => avg::new(ty, aggregate.ty),
+        F::Min => extreme::new(ty, false),
+        F::Max => extreme::new(ty, true),
+        // False is less than true.
+        F::BoolAnd => (ty == ColumnType::Boolean).then(|| extreme::new(ty, false)).flatten(),
+        F::BoolOr => (ty == ColumnType::Boolean).then(|| extreme::new(ty, true)).flatten(),
+        F::BitAnd => bitwise::new(ty, bitwise::Law::And),
+        F::BitOr => bitwise::new(ty, bitwise::Law::Or),
+        F::BitXor => bitwise::new(ty, bitwise::Law::Xor),
+        F::VarSamp => moments::new(ty, moments::Measure::of_sample(false)),
+        F::VarPop => moments::new(ty, moments::Measure::of_population(false)),
+        F::StddevSamp => moments::new(ty, moments::Measure::of_sample(true)),
+        F::StddevPop => moments::new(ty, moments::Measure::of_population(true)),
+        F::Corr
+        | F::CovarSamp
+        | F::CovarPop
+        | F::RegrSlope
+        | F::RegrIntercept
+        | F::RegrR2
+        | F::RegrCount
+        | F::RegrAvgx
+        | F::RegrAvgy
+        | F::RegrSxx
+        | F::RegrSyy
+        | F::RegrSxy => pairs::new(aggregate),
+        F::FirstValue => Some(ordered::new(aggregate, false)?),
+        F::LastValue => Some(ordered::new(aggregate, true)?),
+        F::StringAgg | F::Median | F::PercentileCont => collect::new(aggregate)?,
+        F::ApproxDistinct | F::ApproxMedian | F::ApproxPercentileCont => sketch::new(aggregate)?,
+    };
+    let name = aggregate.function.name();
+    let inner = inner.ok_or_else(|| Error::new(Class::User, format!("{name} does not take a value of type {ty}")))?;
+    if aggregate.distinct { distinct::Distinct::boxed(aggregate, inner) } else { Ok(inner) }
 }
 
-/// The argument in the wider type that an accumulator adds up in.
-pub(crate) fn widened(values: Option<&ArrayRef>, ty: &DataType) -> Result<ArrayRef, Error> {
-    let values = values.ok_or_else(|| Error::new(Class::Bug, "an aggregate lacks its argument"))?;
+/// The first argument in the wider type that an accumulator adds up in.
+pub(crate) fn widened(values: &[ArrayRef], ty: &DataType) -> Result<ArrayRef, Error> {
+    let values = values.first().ok_or_else(|| Error::new(Class::Bug, "an aggregate lacks its argument"))?;
+    cast_to(values, ty)
+}
+
+/// A column as one of type `ty`.
+pub(crate) fn cast_to(values: &ArrayRef, ty: &DataType) -> Result<ArrayRef, Error> {
     if values.data_type() == ty { Ok(values.clone()) } else { cast(values, ty).map_err(broken) }
 }
 

@@ -1,7 +1,9 @@
 //! Typed scalar expressions and aggregates, as plans hold them, and their SQL text.
 
+mod aggregate;
 mod text;
 
+pub use aggregate::{AggregateFunction, Kind};
 pub use text::{Name, Quoted};
 
 use crate::schema::ColumnType;
@@ -197,22 +199,6 @@ pub struct Typed {
     pub nullable: bool,
 }
 
-/// The aggregates that windows compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AggregateFunction {
-    /// `count(*)` without an argument, `count(x)` of non-null values; BIGINT.
-    Count,
-    /// Integers give BIGINT, REAL gives REAL, DOUBLE gives DOUBLE, DECIMAL gives DECIMAL(38, s) (SQL-3).
-    Sum,
-    /// Integers, REAL and DOUBLE give DOUBLE, DECIMAL gives DECIMAL.
-    Avg,
-    /// The input type.
-    Min,
-    /// The input type.
-    Max,
-}
-
 /// The order of one expression.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
@@ -229,8 +215,8 @@ pub struct Order {
 pub struct Aggregate {
     /// Which.
     pub function: AggregateFunction,
-    /// What is aggregated; empty for `count(*)`. All but the first of them are constants unless the
-    /// function pairs values up.
+    /// What is aggregated; empty for `count(*)`. The last is a constant where
+    /// [`AggregateFunction::takes_constant`] says so.
     pub arguments: Vec<Typed>,
     /// `DISTINCT`: equal arguments of a group count once.
     #[serde(default)]
@@ -243,7 +229,7 @@ pub struct Aggregate {
     /// Result type.
     #[serde(rename = "type")]
     pub ty: ColumnType,
-    /// May give NULL: all but `count`.
+    /// May give NULL: all but those that count.
     pub nullable: bool,
 }
 

@@ -4,14 +4,11 @@
 //! are folded into constants, so that the printed text of a constant binds back to it, and long
 //! AND and OR chains become balanced trees, so that their depth stays within what can be stored.
 
-use super::functions::result_type;
 use crate::error::{Error, sqlstate};
 use arrow::datatypes::DataType;
 use datafusion::common::{Column, DFSchema};
-use datafusion::logical_expr::expr::AggregateFunction as DfAggregate;
 use datafusion::logical_expr::{Expr as Df, ExprSchemable, Operator, Volatility};
-use datafusion::scalar::ScalarValue;
-use weir_planner::expr::{Aggregate, AggregateFunction, BinaryOp, Expr, Literal, Typed};
+use weir_planner::expr::{BinaryOp, Expr, Literal, Typed};
 use weir_planner::schema::ColumnType;
 
 /// Deepest bound expression, counted in levels of its stored form: the readers of stored plans
@@ -61,44 +58,6 @@ impl Converter<'_> {
             .with_hint("compute a part of it in a job of its own, or use IN (…) and CASE instead of long chains"));
         }
         Ok(expr)
-    }
-
-    /// An aggregate call.
-    pub fn aggregate(&self, df: &Df) -> Result<Aggregate, Error> {
-        let call = match df {
-            Df::Alias(alias) => return self.aggregate(&alias.expr),
-            Df::AggregateFunction(call) => call,
-            _ => return Err(Error::new(sqlstate::GROUPING_ERROR, "an aggregate is expected: count, sum, avg, min or max")),
-        };
-        self.aggregate_call(call)
-    }
-
-    fn aggregate_call(&self, call: &DfAggregate) -> Result<Aggregate, Error> {
-        let name = call.func.name();
-        let function =
-            [AggregateFunction::Count, AggregateFunction::Sum, AggregateFunction::Avg, AggregateFunction::Min, AggregateFunction::Max]
-                .into_iter()
-                .find(|function| function.name() == name)
-                .ok_or_else(|| not_yet(&format!("the aggregate {name}")).with_hint("count, sum, avg, min and max work"))?;
-        if call.params.distinct {
-            return Err(not_yet(&format!("{name}(DISTINCT …)")));
-        }
-        if !call.params.order_by.is_empty() || call.params.null_treatment.is_some() {
-            return Err(not_yet(&format!("ORDER BY or IGNORE NULLS in {name}(…)")));
-        }
-        let arguments = match call.params.args.as_slice() {
-            [Df::Literal(ScalarValue::Int64(Some(1)), _)] if function == AggregateFunction::Count => Vec::new(),
-            [argument] => vec![self.typed(argument)?],
-            _ => return Err(Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{name} takes one argument"))),
-        };
-        let filter = call.params.filter.as_deref().map(|filter| self.scalar(filter)).transpose()?;
-        let ty = result_type(function, arguments.first().map(|argument| argument.ty)).ok_or_else(|| {
-            let ty = arguments.first().map_or_else(String::new, |argument| argument.ty.to_string());
-            Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{name} does not take a value of type {ty}"))
-                .with_hint(format!("cast it: {name}(CAST(… AS BIGINT))"))
-        })?;
-        let nullable = function != AggregateFunction::Count;
-        Ok(Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter, ty, nullable })
     }
 
     fn boxed(&self, df: &Df) -> Result<Box<Expr>, Error> {
@@ -354,6 +313,7 @@ fn binary_op(op: Operator) -> Option<BinaryOp> {
     })
 }
 
+mod aggregate;
 mod constant;
 
 pub(crate) use constant::{folded, literal, literal_type};

@@ -8,7 +8,7 @@ use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
 use datafusion::logical_expr::Volatility;
 use sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
     OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan,
     Visit, Visitor,
 };
@@ -282,15 +282,12 @@ impl Check<'_> {
         }
         if FUNCTIONS.aggregate.contains_key(name.as_str()) {
             if let FunctionArguments::List(list) = &function.args {
-                if list.duplicate_treatment.is_some_and(|treatment| treatment.to_string() == "DISTINCT") {
-                    return self.not_streaming(
-                        span,
-                        &format!("{name}(DISTINCT …) is not available yet"),
-                        "count, sum, avg, min and max of all values work",
-                    );
-                }
-                if !list.clauses.is_empty() {
-                    return self.not_streaming(span, &format!("clauses in {name}(…) are not available yet"), "FILTER (WHERE …) works");
+                let known = |clause: &FunctionArgumentClause| {
+                    matches!(clause, FunctionArgumentClause::OrderBy(_) | FunctionArgumentClause::IgnoreOrRespectNulls(_))
+                };
+                if let Some(clause) = list.clauses.iter().find(|clause| !known(clause)) {
+                    let message = format!("{clause} in {name}(…) is not available");
+                    return self.not_streaming(span, &message, "DISTINCT, ORDER BY and FILTER (WHERE …) work");
                 }
             }
             return NEXT;
@@ -306,7 +303,13 @@ impl Check<'_> {
             return NEXT;
         }
         if FUNCTIONS.other_aggregates.contains(&name) {
-            return self.not_streaming(span, &format!("the aggregate {name} is not available yet"), "count, sum, avg, min and max work");
+            let hint = match name.as_str() {
+                "array_agg" => "columns have no list type: string_agg(CAST(x AS TEXT), ',') gives the values as one text",
+                "any_value" | "nth_value" => "first_value(x) and last_value(x) work, with ORDER BY in the call",
+                "approx_percentile_cont_with_weight" => "approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY x) works",
+                _ => "docs/functions.md lists the aggregates that work",
+            };
+            return self.not_streaming(span, &format!("the aggregate {name} is not available"), hint);
         }
         if WINDOW_FUNCTIONS.contains(&name.as_str()) {
             let hint = "write FROM tumble(t, ts, INTERVAL '1 minute') and use window_start and window_end, or GROUP BY tumble(ts, INTERVAL '1 minute')";

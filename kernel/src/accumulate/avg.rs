@@ -108,9 +108,9 @@ impl<R: Results> Accumulator for Avg<R> {
         self.counts.grow(groups);
     }
 
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
         let values = widened(values, &self.input)?;
-        self.counts.update(groups, Some(&values))?;
+        self.counts.update(groups, std::slice::from_ref(&values))?;
         let values = values.as_primitive::<<R::Totals as Totals>::Number>();
         let numbers = values.values();
         for_each_valid(groups, values, |group, row| self.totals.add(group, numbers[row]));
@@ -142,9 +142,9 @@ impl<R: Results> Accumulator for Avg<R> {
         self.counts.merge(groups, &[image_column(columns, 2)?.clone()])
     }
 
-    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+    fn lift(&self, rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
         let values = widened(values, &self.input)?;
-        let counts = self.counts.lift(rows, Some(&values))?;
+        let counts = self.counts.lift(rows, std::slice::from_ref(&values))?;
         Ok([R::Totals::lift(values.as_primitive::<<R::Totals as Totals>::Number>()).to_vec(), counts].concat())
     }
 

@@ -17,8 +17,8 @@ impl Accumulator for Count {
         self.counts.resize(groups.max(self.counts.len()), 0);
     }
 
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
-        match values {
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
+        match values.first() {
             None => groups.iter().for_each(|group| self.counts[*group as usize] += 1),
             Some(values) => for_each_valid(groups, values.as_ref(), |group, _| self.counts[group as usize] += 1),
         }
@@ -53,8 +53,8 @@ impl Accumulator for Count {
         Ok(())
     }
 
-    fn lift(&self, rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
-        let ones = match values.and_then(|values| values.logical_nulls()) {
+    fn lift(&self, rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
+        let ones = match values.first().and_then(|values| values.logical_nulls()) {
             None => Int64Array::from_value(1, rows),
             Some(nulls) => Int64Array::from_iter_values(nulls.iter().map(i64::from)),
         };

@@ -1,7 +1,7 @@
 //! `min(x)` and `max(x)` of any column type; NaN is the greatest number, as in Postgres.
 
 use crate::accumulate::sum::{seen_image, seen_restore};
-use crate::accumulate::{Accumulator, for_each_valid, image_column, valid_column, widened};
+use crate::accumulate::{Accumulator, cast_to, for_each_valid, image_column, valid_column, widened};
 use crate::envelope::broken;
 use crate::error::Error;
 use crate::state::bits::Bits;
@@ -116,7 +116,7 @@ where
         self.seen.grow(groups);
     }
 
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
         let values = widened(values, &self.storage)?;
         let values = values.as_primitive::<T>();
         let numbers = values.values();
@@ -141,7 +141,7 @@ where
     }
 
     fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
-        let column = widened(Some(image_column(columns, 0)?), &self.storage)?;
+        let column = cast_to(image_column(columns, 0)?, &self.storage)?;
         let column = column.as_primitive::<T>();
         for (row, group) in groups.iter().enumerate() {
             self.values[*group as usize] = column.value(row);
@@ -151,10 +151,10 @@ where
     }
 
     fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
-        self.update(groups, Some(image_column(columns, 0)?))
+        self.update(groups, columns)
     }
 
-    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+    fn lift(&self, _rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
         // Made canonical where it is merged.
         Ok(vec![widened(values, &self.ty)?])
     }
@@ -181,7 +181,7 @@ impl Accumulator for BooleanExtreme {
         self.seen.grow(groups);
     }
 
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
         let values = widened(values, &DataType::Boolean)?;
         let values = values.as_boolean();
         for_each_valid(groups, values, |group, row| {
@@ -218,10 +218,10 @@ impl Accumulator for BooleanExtreme {
     fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
         let (values, seen) = (image_column(columns, 0)?.as_boolean(), image_column(columns, 1)?.as_boolean());
         let values: ArrayRef = Arc::new(BooleanArray::new(values.values().clone(), Some(NullBuffer::new(seen.values().clone()))));
-        self.update(groups, Some(&values))
+        self.update(groups, &[values])
     }
 
-    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+    fn lift(&self, _rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
         let values = widened(values, &DataType::Boolean)?;
         Ok(vec![Arc::new(BooleanArray::new(values.as_boolean().values().clone(), None)), valid_column(&values)])
     }
@@ -258,7 +258,7 @@ impl Accumulator for BytesExtreme {
         self.values.resize(groups.max(self.values.len()), None);
     }
 
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
         let values = widened(values, &DataType::Binary)?;
         let values = values.as_binary::<i32>();
         for_each_valid(groups, values, |group, row| {
@@ -289,7 +289,7 @@ impl Accumulator for BytesExtreme {
     }
 
     fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
-        let column = widened(Some(image_column(columns, 0)?), &DataType::Binary)?;
+        let column = cast_to(image_column(columns, 0)?, &DataType::Binary)?;
         let column = column.as_binary::<i32>();
         for (row, group) in groups.iter().enumerate() {
             self.put(*group, column.is_valid(row).then(|| column.value(row)));
@@ -298,10 +298,10 @@ impl Accumulator for BytesExtreme {
     }
 
     fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
-        self.update(groups, Some(image_column(columns, 0)?))
+        self.update(groups, columns)
     }
 
-    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+    fn lift(&self, _rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
         Ok(vec![widened(values, &self.ty)?])
     }
 

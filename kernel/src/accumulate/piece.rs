@@ -14,8 +14,8 @@ use weir_planner::error::Class;
 pub enum Argument {
     /// A value a row.
     Rows {
-        /// What is aggregated; none for `count(*)`.
-        values: Option<ArrayRef>,
+        /// What is aggregated, as [`Accumulator::update`] takes it; none for `count(*)`.
+        values: Vec<ArrayRef>,
         /// `FILTER`.
         mask: Option<BooleanArray>,
     },
@@ -45,12 +45,12 @@ impl Piece {
     pub fn add_to(&self, accumulators: &mut [Box<dyn Accumulator>], groups: &[u32], chosen: &mut Vec<u32>) -> Result<(), Error> {
         for (accumulator, argument) in accumulators.iter_mut().zip(&self.arguments) {
             match argument {
-                Argument::Rows { values, mask: None } => accumulator.update(groups, values.as_ref())?,
+                Argument::Rows { values, mask: None } => accumulator.update(groups, values)?,
                 Argument::Rows { values, mask: Some(mask) } => {
                     chosen.clear();
                     chosen.extend(mask.values().set_indices().map(|row| groups[row]));
-                    let values = values.as_ref().map(|values| filter(values, mask).map_err(broken)).transpose()?;
-                    accumulator.update(chosen, values.as_ref())?;
+                    let values = values.iter().map(|values| filter(values, mask).map_err(broken)).collect::<Result<Vec<_>, _>>()?;
+                    accumulator.update(chosen, &values)?;
                 }
                 Argument::States(columns) => accumulator.merge(groups, columns)?,
             }
@@ -65,17 +65,17 @@ impl Piece {
             let masked = match argument {
                 Argument::Rows { values, mask: None } => values.clone(),
                 // A row that the filter leaves out is a row without a value.
-                Argument::Rows { values: Some(values), mask: Some(mask) } => {
-                    let left_out = BooleanArray::new(!mask.values(), None);
-                    Some(nullif(values, &left_out).map_err(broken)?)
-                }
-                Argument::Rows { values: None, mask: Some(mask) } => {
+                Argument::Rows { values, mask: Some(mask) } if values.is_empty() => {
                     let nulls = NullBuffer::new(mask.values().clone());
-                    Some(Arc::new(BooleanArray::new(mask.values().clone(), Some(nulls))) as ArrayRef)
+                    vec![Arc::new(BooleanArray::new(mask.values().clone(), Some(nulls))) as ArrayRef]
+                }
+                Argument::Rows { values, mask: Some(mask) } => {
+                    let left_out = BooleanArray::new(!mask.values(), None);
+                    values.iter().map(|values| nullif(values, &left_out).map_err(broken)).collect::<Result<_, _>>()?
                 }
                 Argument::States(_) => return Err(Error::new(Class::Bug, "a state is not made into a state again")),
             };
-            columns.extend(accumulator.lift(self.rows, masked.as_ref())?);
+            columns.extend(accumulator.lift(self.rows, &masked)?);
         }
         Ok(columns)
     }
@@ -86,7 +86,7 @@ impl Piece {
         let argument = |argument: &Argument| {
             Ok(match argument {
                 Argument::Rows { values, mask } => Argument::Rows {
-                    values: values.as_ref().map(|values| pick(values.as_ref())).transpose()?,
+                    values: all(values)?,
                     mask: mask.as_ref().map(|mask| Ok::<_, Error>(pick(mask)?.as_boolean().clone())).transpose()?,
                 },
                 Argument::States(columns) => Argument::States(all(columns)?),

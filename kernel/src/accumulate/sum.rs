@@ -3,7 +3,7 @@
 use crate::accumulate::float::FloatSums;
 use crate::accumulate::totals::Totals;
 use crate::accumulate::wide::WideSums;
-use crate::accumulate::{Accumulator, for_each_valid, image_column, valid_column, widened};
+use crate::accumulate::{Accumulator, cast_to, for_each_valid, image_column, valid_column, widened};
 use crate::error::Error;
 use crate::state::bits::Bits;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array};
@@ -109,7 +109,7 @@ impl Results for Floats {
     fn results(&self, totals: &FloatSums, seen: &Bits, groups: &[u32]) -> Result<ArrayRef, Error> {
         let one = |group: &u32| seen.get(*group).then(|| totals.value(*group));
         let sums: ArrayRef = Arc::new(groups.iter().map(one).collect::<Float64Array>());
-        widened(Some(&sums), &self.output)
+        cast_to(&sums, &self.output)
     }
 }
 
@@ -134,7 +134,7 @@ impl<R: Results> Accumulator for Sum<R> {
         self.seen.grow(groups);
     }
 
-    fn update(&mut self, groups: &[u32], values: Option<&ArrayRef>) -> Result<(), Error> {
+    fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
         let values = widened(values, &self.input)?;
         let values = values.as_primitive::<<R::Totals as Totals>::Number>();
         let numbers = values.values();
@@ -171,7 +171,7 @@ impl<R: Results> Accumulator for Sum<R> {
         Ok(())
     }
 
-    fn lift(&self, _rows: usize, values: Option<&ArrayRef>) -> Result<Vec<ArrayRef>, Error> {
+    fn lift(&self, _rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
         let values = widened(values, &self.input)?;
         let values = values.as_primitive::<<R::Totals as Totals>::Number>();
         let [sums, rest] = R::Totals::lift(values);

@@ -9,6 +9,7 @@ use crate::route::key::Encoded;
 use crate::state::index::Index;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
+use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::expr::Aggregate;
 use weir_planner::id::OperatorId;
@@ -17,8 +18,17 @@ use weir_planner::schema::Schema;
 /// Keys and arguments of an aggregate, over the columns that it takes.
 pub(crate) struct Grouping {
     keys: Vec<usize>,
-    /// Argument and `FILTER` of each aggregate.
-    arguments: Vec<(Option<Evaluator>, Option<Evaluator>)>,
+    /// Of each aggregate.
+    arguments: Vec<Call>,
+}
+
+/// What one aggregate takes of each row.
+struct Call {
+    columns: Vec<Evaluator>,
+    /// The event time follows the columns.
+    timed: bool,
+    /// `FILTER`.
+    filter: Option<Evaluator>,
 }
 
 impl Grouping {
@@ -28,9 +38,9 @@ impl Grouping {
     pub(crate) fn new(id: &OperatorId, keys: &[String], aggregates: &[(String, Aggregate)], input: &Schema) -> Result<Self, Error> {
         let mut arguments = Vec::new();
         for (_, aggregate) in aggregates {
-            let argument = aggregate.arguments.first().map(|argument| Evaluator::typed(id, argument, input)).transpose()?;
+            let columns = aggregate.columns().map(|column| Evaluator::typed(id, column, input)).collect::<Result<_, _>>()?;
             let filter = aggregate.filter.as_ref().map(|filter| Evaluator::condition(id, filter, input)).transpose()?;
-            arguments.push((argument, filter));
+            arguments.push(Call { columns, timed: aggregate.timed(), filter });
         }
         Ok(Grouping { keys: key_columns(id, keys, input)?, arguments })
     }
@@ -39,11 +49,13 @@ impl Grouping {
     ///
     /// Errors: class `User` when an argument of a row cannot be computed.
     pub(crate) fn piece(&self, data: &Data, wall_ms: i64) -> Result<Piece, Error> {
-        let argument = |(values, filter): &(Option<Evaluator>, Option<Evaluator>)| {
-            Ok(Argument::Rows {
-                values: values.as_ref().map(|values| values.evaluate(data, wall_ms)).transpose()?,
-                mask: filter.as_ref().map(|filter| filter.holds(data, wall_ms)).transpose()?,
-            })
+        let argument = |call: &Call| {
+            let mut values = call.columns.iter().map(|column| column.evaluate(data, wall_ms)).collect::<Result<Vec<_>, Error>>()?;
+            if call.timed {
+                values.push(Arc::new(data.times.clone()));
+            }
+            let mask = call.filter.as_ref().map(|filter| filter.holds(data, wall_ms)).transpose()?;
+            Ok(Argument::Rows { values, mask })
         };
         Ok(Piece {
             rows: data.len(),

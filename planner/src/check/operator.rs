@@ -21,7 +21,10 @@ pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
         match &operator.kind {
             OperatorKind::Source | OperatorKind::Union | OperatorKind::Sink => {}
             OperatorKind::Map(map) => check_map(id, &path, map, faults),
-            OperatorKind::Window(window) => window::check(id, &path, window, faults),
+            OperatorKind::Window(window) => {
+                window::check(id, &path, window, faults);
+                window::bounded(id, &path, window, spec.state.max_bytes, faults);
+            }
             OperatorKind::Buffer(buffer) => check_buffer(&path, buffer, faults),
             OperatorKind::Top(top) => top::check(id, &path, top, faults),
             OperatorKind::Join(_) => {

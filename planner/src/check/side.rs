@@ -131,7 +131,7 @@ fn stricter(one: ErrorPolicy, other: ErrorPolicy) -> ErrorPolicy {
 /// aggregates take more than columns as they are.
 fn computes(kind: &OperatorKind) -> bool {
     let plain = |aggregate: &Aggregate| {
-        let argument = aggregate.arguments.iter().all(|argument| matches!(argument.expr, Expr::Column(_)));
+        let argument = aggregate.columns().all(|column| matches!(column.expr, Expr::Column(_)));
         argument && aggregate.filter.is_none()
     };
     match kind {

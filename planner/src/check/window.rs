@@ -4,7 +4,7 @@ use super::columns::{bounds, of_operator};
 use super::operator::{condition, unbound};
 use super::{DURATION_MS_MAX, declared_names, duration, out_of_range, reads, unknown_column};
 use crate::error::Fault;
-use crate::expr::Aggregate;
+use crate::expr::{Aggregate, AggregateFunction};
 use crate::nearest;
 use crate::schema::Schema;
 use crate::spec::{Cumulate, OnOverflow, OperatorKind, Sliding, Trigger, Tumbling, Window, WindowShape};
@@ -47,6 +47,21 @@ pub(super) fn check(id: &str, path: &str, window: &Window, faults: &mut Vec<Faul
     }
     trigger(id, path, window, faults);
     emit_empty(id, path, window, faults);
+}
+
+/// Aggregates that keep every value need a bound on the job's state (SQL-3), except where a window is but a batch.
+pub(super) fn bounded(id: &str, path: &str, window: &Window, state_bytes_max: Option<u64>, faults: &mut Vec<Fault>) {
+    if state_bytes_max.is_some() || matches!(window.window, WindowShape::Batch(_)) {
+        return;
+    }
+    for (j, aggregate) in window.aggregates.iter().enumerate() {
+        let Some(call) = aggregate.expr.bound.as_deref().filter(|call| call.function.keeps_values()) else { continue };
+        let name = call.function.name();
+        let message = format!("{name} of window '{id}' keeps every value of a window, and the job's state has no bound");
+        let instead = if call.function == AggregateFunction::StringAgg { "" } else { ", or use approx_percentile_cont" };
+        let hint = format!("set state.max_bytes, such as 1000000000{instead}");
+        faults.push(Fault::new("unbounded_state", format!("{path}.aggregates[{j}].expr"), message).with_hint(hint));
+    }
 }
 
 /// Rules on the columns that a window takes and gives.

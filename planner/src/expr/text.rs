@@ -5,7 +5,7 @@
 //! are put in parentheses wherever the grammar's precedence is not plainly the same in every
 //! dialect, so that the tree that is read is the tree that was printed.
 
-use super::{Aggregate, AggregateFunction, BinaryOp, Expr, Literal, Order, Typed};
+use super::{Aggregate, BinaryOp, Expr, Literal, Order, Typed};
 use crate::spec::Projection;
 use crate::time::TimeUnit;
 use std::fmt::{self, Write};
@@ -347,19 +347,6 @@ impl fmt::Display for Projection {
         match &self.value.expr {
             Expr::Column(column) if *column == self.name => write!(f, "{}", Name(column)),
             expr => write!(f, "{expr} AS {}", Name(&self.name)),
-        }
-    }
-}
-
-impl AggregateFunction {
-    /// The function's SQL name.
-    pub fn name(self) -> &'static str {
-        match self {
-            AggregateFunction::Count => "count",
-            AggregateFunction::Sum => "sum",
-            AggregateFunction::Avg => "avg",
-            AggregateFunction::Min => "min",
-            AggregateFunction::Max => "max",
         }
     }
 }

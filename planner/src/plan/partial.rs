@@ -32,10 +32,15 @@ pub fn partial_id(window: &OperatorId) -> Option<OperatorId> {
 
 /// State of an aggregate as columns: ending of the name, type. `None` for one that cannot be merged.
 pub fn state_columns(aggregate: &Aggregate) -> Option<Vec<(&'static str, ColumnType)>> {
+    use AggregateFunction as F;
     let count = ("count", ColumnType::BigInt);
     let wide = ColumnType::Decimal { precision: 38, scale: 0 };
+    // What DISTINCT has seen stays where all rows of a group come together.
+    if aggregate.distinct {
+        return None;
+    }
     let Some(argument) = aggregate.arguments.first().map(|argument| argument.ty) else {
-        return (aggregate.function == AggregateFunction::Count).then(|| vec![count]);
+        return (aggregate.function == F::Count).then(|| vec![count]);
     };
     // How a sum is kept: `carry` holds what left an integer's range, `lost` a float's low parts.
     let sum = match argument {
@@ -47,11 +52,12 @@ pub fn state_columns(aggregate: &Aggregate) -> Option<Vec<(&'static str, ColumnT
         ColumnType::Boolean | ColumnType::Text | ColumnType::Bytea | ColumnType::Date => None,
         ColumnType::Timestamp { .. } | ColumnType::Interval => None,
     };
+    let doubles = |names: &[&'static str]| [count].into_iter().chain(names.iter().map(|name| (*name, ColumnType::Double))).collect();
     match aggregate.function {
-        AggregateFunction::Count => Some(vec![count]),
-        AggregateFunction::Sum => sum.map(|[sum, rest]| vec![sum, rest, ("seen", ColumnType::Boolean)]),
-        AggregateFunction::Avg => sum.map(|[sum, rest]| vec![sum, rest, count]),
-        AggregateFunction::Min | AggregateFunction::Max => match argument {
+        F::Count => Some(vec![count]),
+        F::Sum => sum.map(|[sum, rest]| vec![sum, rest, ("seen", ColumnType::Boolean)]),
+        F::Avg => sum.map(|[sum, rest]| vec![sum, rest, count]),
+        F::Min | F::Max => match argument {
             ColumnType::Boolean => Some(vec![("value", ColumnType::Boolean), ("seen", ColumnType::Boolean)]),
             ColumnType::Interval => None,
             ColumnType::SmallInt
@@ -65,6 +71,18 @@ pub fn state_columns(aggregate: &Aggregate) -> Option<Vec<(&'static str, ColumnT
             | ColumnType::Date
             | ColumnType::Timestamp { .. } => Some(vec![("value", argument)]),
         },
+        F::BoolAnd | F::BoolOr => Some(vec![("value", ColumnType::Boolean), ("seen", ColumnType::Boolean)]),
+        F::BitAnd | F::BitOr | F::BitXor => Some(vec![("value", argument)]),
+        F::VarSamp | F::VarPop | F::StddevSamp | F::StddevPop => Some(doubles(&["mean", "squares"])),
+        F::Corr | F::CovarSamp | F::CovarPop | F::RegrSlope | F::RegrIntercept | F::RegrR2 => {
+            Some(doubles(&["mean_y", "mean_x", "squares_y", "squares_x", "products"]))
+        }
+        F::RegrCount | F::RegrAvgx | F::RegrAvgy | F::RegrSxx | F::RegrSyy | F::RegrSxy => {
+            Some(doubles(&["mean_y", "mean_x", "squares_y", "squares_x", "products"]))
+        }
+        // These need all rows of a group in one place, for their order or for their number.
+        F::FirstValue | F::LastValue | F::StringAgg | F::Median | F::PercentileCont => None,
+        F::ApproxDistinct | F::ApproxMedian | F::ApproxPercentileCont => None,
     }
 }
 
@@ -171,6 +189,14 @@ mod tests {
         assert_eq!(told(max, ColumnType::Text).unwrap(), "value TEXT");
         let time = ColumnType::Timestamp { unit: TimeUnit::Microsecond, zoned: true };
         assert_eq!(told(AggregateFunction::Min, time).unwrap(), "value TIMESTAMPTZ(6)");
+        assert_eq!(told(AggregateFunction::BoolOr, ColumnType::Boolean).unwrap(), "value BOOLEAN, seen BOOLEAN");
+        assert_eq!(told(AggregateFunction::BitXor, ColumnType::SmallInt).unwrap(), "value SMALLINT");
+        assert_eq!(
+            told(AggregateFunction::StddevPop, ColumnType::Real).unwrap(),
+            "count BIGINT, mean DOUBLE PRECISION, squares DOUBLE PRECISION"
+        );
+        assert_eq!(told(AggregateFunction::FirstValue, ColumnType::BigInt), None);
+        assert_eq!(state_columns(&Aggregate { distinct: true, ..aggregate(sum, Some(ColumnType::BigInt)) }), None);
         assert_eq!(told(sum, ColumnType::Text), None);
         assert_eq!(told(max, ColumnType::Interval), None);
         assert_eq!(state_columns(&aggregate(sum, None)), None);

@@ -72,7 +72,7 @@ impl Lowering<'_> {
         let aggregate = Converter { schema, column: &column }
             .aggregate(call)
             .map_err(|error| if error.position.is_none() { error.at(position) } else { error })?;
-        let reads = aggregate.arguments.iter().any(|argument| reads_window(&argument.expr)) || aggregate.filter.iter().any(reads_window);
+        let reads = aggregate.columns().any(|column| reads_window(&column.expr)) || aggregate.filter.iter().any(reads_window);
         if reads {
             return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{name} of a window's own columns is not available"))
                 .with_hint("window_start and window_end are the same for all rows of a window: use them in the select list")
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         let mut reserved: BTreeSet<String> = ["window_start".to_owned(), "window_end".to_owned()].into();
         let needed: Vec<String> = {
             let mut needed = Vec::new();
-            let exprs = calls.iter().flat_map(|call| call.arguments.iter().map(|argument| &argument.expr).chain(&call.filter));
+            let exprs = calls.iter().flat_map(|call| call.columns().map(|column| &column.expr).chain(&call.filter));
             for name in exprs.flat_map(columns_of) {
                 if !needed.contains(&name) {
                     needed.push(name);
