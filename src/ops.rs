@@ -146,6 +146,7 @@ fn registry(hub: &Hub) -> Registry {
     let rows_in = Family::<TaskLabels, Counter>::default();
     let rows_out = Family::<TaskLabels, Counter>::default();
     let rows_late = Family::<TaskLabels, Counter>::default();
+    let rows_late_partly = Family::<TaskLabels, Counter>::default();
     let rows_evicted = Family::<TaskLabels, Counter>::default();
     let rows_error = Family::<TaskLabels, Counter>::default();
     let rows_routed = Family::<TaskLabels, Counter>::default();
@@ -162,6 +163,7 @@ fn registry(hub: &Hub) -> Registry {
             rows_in.get_or_create(&labels).inc_by(task.rows_in);
             rows_out.get_or_create(&labels).inc_by(task.rows_out);
             rows_late.get_or_create(&labels).inc_by(task.rows_late);
+            rows_late_partly.get_or_create(&labels).inc_by(task.rows_late_partly);
             rows_evicted.get_or_create(&labels).inc_by(task.rows_evicted);
             rows_error.get_or_create(&labels).inc_by(task.rows_error);
             rows_routed.get_or_create(&labels).inc_by(task.rows_routed);
@@ -183,6 +185,7 @@ fn registry(hub: &Hub) -> Registry {
     registry.register("task_rows_in", "Rows that a task took in, since its attempt began", rows_in);
     registry.register("task_rows_out", "Rows that a task gave out, since its attempt began", rows_out);
     registry.register("task_rows_late", "Rows late for all their windows", rows_late);
+    registry.register("task_rows_late_partly", "Rows late for some of their windows", rows_late_partly);
     registry.register("task_entries_evicted", "Window entries evicted at the bound", rows_evicted);
     registry.register("task_rows_error", "Rows whose expressions could not be computed", rows_error);
     registry.register("task_rows_routed", "Rows handed to an error sink or a late route", rows_routed);

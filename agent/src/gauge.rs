@@ -77,6 +77,8 @@ impl Looked {
         }
         let losing = |task: &&TaskMetrics| !task.routes_late;
         late += self.metrics.tasks.iter().filter(losing).map(|t| t.rows_late.load(Relaxed)).sum::<u64>();
+        invalid += self.metrics.tasks.iter().map(|t| t.rows_invalid.load(Relaxed)).sum::<u64>();
+        let timing = self.metrics.tasks.iter().position(|t| t.rows_invalid.load(Relaxed) > 0).unwrap_or(0);
         let evicted = self.metrics.tasks.iter().map(|t| t.rows_evicted.load(Relaxed)).sum::<u64>();
         let evicting = self.metrics.tasks.iter().position(|t| t.rows_evicted.load(Relaxed) > 0).unwrap_or(0);
         let judging = self.metrics.tasks.iter().position(|t| t.rows_late.load(Relaxed) > 0 && !t.routes_late).unwrap_or(0);
@@ -97,7 +99,7 @@ impl Looked {
         let such_as = |example: Option<String>| example.map(|example| format!(", such as {example}")).unwrap_or_default();
         let all = [
             ("rows_skipped", 0, grown(&mut self.skipped, skipped), "records could not be decoded and were skipped", such_as(example)),
-            ("rows_invalid", 0, grown(&mut self.invalid, invalid), "rows have no event time and were dropped", String::new()),
+            ("rows_invalid", timing, grown(&mut self.invalid, invalid), "rows have no event time and were dropped", String::new()),
             ("rows_late", judging, grown(&mut self.late, late), "rows came too late and were dropped", String::new()),
             ("rows_evicted", evicting, grown(&mut self.evicted, evicted), EVICTED, String::new()),
             ("buffer_full", filled, grown(&mut self.early, early), EARLY, String::new()),
@@ -192,6 +194,8 @@ fn tasks(looked: &Looked) -> Vec<TaskObservation> {
             Some(before) => before.risen_at_ms.load(Relaxed),
         }),
         rows_late: task.rows_late.load(Relaxed),
+        rows_late_partly: task.rows_late_partly.load(Relaxed),
+        rows_invalid: task.rows_invalid.load(Relaxed),
         rows_retired: task.rows_retired.load(Relaxed),
         rows_evicted: task.rows_evicted.load(Relaxed),
         rows_error: task.rows_error.load(Relaxed),

@@ -4,9 +4,9 @@
 pub mod partial;
 
 use crate::connector::{DecodeColumn, Format, SinkOptions, SourceOptions};
-use crate::expr::{Aggregate, Expr};
+use crate::expr::{Aggregate, AggregateFunction, Expr, Typed};
 use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};
-use crate::schema::{Column, Schema, error_rows, late_rows};
+use crate::schema::{Column, ColumnType, META_TIMESTAMP, Schema, error_rows, late_rows};
 use crate::spec::{Batch, Buffer, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use crate::time::TimeUnit;
 use crate::window::Windows;
@@ -243,6 +243,26 @@ impl WindowWork {
     /// Whether results may come more than once, so that the output has [`UPDATE_COLUMN`] (WIN-4).
     pub fn marks_updates(&self) -> bool {
         self.early_ms.is_some() || self.late == LatePolicy::Update
+    }
+
+    /// The aggregates that the stages keep: those of the output and, where keys get rows for windows
+    /// without any, the greatest time of a key's rows behind them.
+    pub fn kept(&self) -> Vec<(String, Aggregate)> {
+        let mut kept = self.aggregates.clone();
+        if self.empty_within_ms.is_some() {
+            let time = Typed { expr: Expr::Column(META_TIMESTAMP.to_owned()), ty: ColumnType::BigInt, nullable: false };
+            let last = Aggregate {
+                function: AggregateFunction::Max,
+                arguments: vec![time],
+                distinct: false,
+                order_by: Vec::new(),
+                filter: None,
+                ty: ColumnType::BigInt,
+                nullable: true,
+            };
+            kept.push((META_TIMESTAMP.to_owned(), last));
+        }
+        kept
     }
 }
 

@@ -302,6 +302,12 @@ pub struct TaskObservation {
     /// Those of `rows_late` that their stamp did not make late, but whose windows were gone (EV-4).
     #[serde(default)]
     pub rows_retired: u64,
+    /// Rows late for some of their windows and in time for others.
+    #[serde(default)]
+    pub rows_late_partly: u64,
+    /// Rows without a time in the column that a window follows, left out.
+    #[serde(default)]
+    pub rows_invalid: u64,
     /// Rows whose expressions could not be computed, skipped or routed.
     #[serde(default)]
     pub rows_error: u64,

@@ -256,6 +256,8 @@ const JOB_TASKS: Columns = &[
     ("rows_error_total", Kind::Int),
     ("rows_routed_total", Kind::Int),
     ("rows_retired_total", Kind::Int),
+    ("rows_late_partly_total", Kind::Int),
+    ("rows_invalid_total", Kind::Int),
 ];
 
 fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
@@ -290,6 +292,8 @@ fn job_tasks(scope: &Scope) -> Vec<Vec<Cell>> {
                 figures.map(|f| f.rows_error).into(),
                 figures.map(|f| f.rows_routed).into(),
                 figures.map(|f| f.rows_retired).into(),
+                figures.map(|f| f.rows_late_partly).into(),
+                figures.map(|f| f.rows_invalid).into(),
             ]);
         }
     }

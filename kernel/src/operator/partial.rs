@@ -76,6 +76,7 @@ impl Partial {
     ///
     /// Errors: expressions or types that do not fit.
     pub fn new(id: &OperatorId, work: &WindowWork, input: &Schema, output: &Schema) -> Result<Self, Error> {
+        let work = &WindowWork { aggregates: work.kept(), empty_within_ms: None, ..work.clone() };
         let key_types: Vec<_> = key_columns(id, &work.keys, input)?.iter().map(|i| input.0[*i].ty.to_arrow()).collect();
         Ok(Partial {
             id: id.clone(),

@@ -174,11 +174,12 @@ impl Window {
         let column = |i: &usize| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow());
         let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
         let windows = aligned(id, work)?;
+        let kept = work.kept();
         let timing = work.time.as_ref().map(|time| Timing::new(id, time, (!work.partials).then_some(input))).transpose()?;
         let input = if work.partials {
             Input::Partials(Partials::new(id, work, input)?)
         } else {
-            Input::Rows(Grouping::new(id, &work.keys, &work.aggregates, input)?)
+            Input::Rows(Grouping::new(id, &work.keys, &kept, input)?)
         };
         let revises = work.late == LatePolicy::Update;
         let mut table = Table::new(Shape {
@@ -187,10 +188,11 @@ impl Window {
             windows: windows.clone(),
             revises,
             keys,
-            aggregates: work.aggregates.clone(),
+            aggregates: kept,
+            empty_within_ms: work.empty_within_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
             max_parallelism: seat.max_parallelism,
             owned: key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask),
-        });
+        })?;
         table.restore(&restored.images)?;
         let having = work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?;
         Ok(Window {
@@ -376,7 +378,9 @@ impl Window {
     fn rows(&self, open: &Open, until: u32) -> Result<Data, Error> {
         let groups = open.next..until;
         let count = groups.len();
-        let (mut columns, aggregates) = self.table.results(&open.cells, groups)?;
+        let (mut columns, mut aggregates) = self.table.results(&open.cells, groups)?;
+        // What is kept beside them goes to nobody.
+        aggregates.truncate(self.work.aggregates.len());
         let bounds = columns.len()..columns.len() + 2;
         let unbounded = || Error::new(Class::Bug, format!("operator '{}' has a window without a start", self.id));
         let start = self.windows.start_of(open.end_ms).ok_or_else(unbounded)?;

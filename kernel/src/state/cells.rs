@@ -81,6 +81,22 @@ impl Cells {
         self.merge(other, &listed, &scratch.groups)
     }
 
+    /// Adds the first `count` groups of `other`, and what its last accumulator has of them. They have changed.
+    pub(crate) fn absorb_last(&mut self, other: &Cells, count: usize, scratch: &mut Scratch) -> Result<(), Error> {
+        let listed: Vec<u32> = (0..count as u32).collect();
+        self.know(other, &listed, scratch)?;
+        if let (Some(mine), Some(theirs)) = (self.accumulators.last_mut(), other.accumulators.last()) {
+            mine.merge(&scratch.groups, &theirs.image(&listed)?)?;
+        }
+        scratch.groups.iter().for_each(|group| self.dirty.set(*group));
+        Ok(())
+    }
+
+    /// Results of the last accumulator for listed groups.
+    pub(crate) fn last(&self, groups: &[u32]) -> Result<Option<ArrayRef>, Error> {
+        self.accumulators.last().map(|last| last.peek(groups)).transpose()
+    }
+
     /// Adds what `other` has of the keys that are here.
     pub(crate) fn absorb_known(&mut self, other: &Cells) -> Result<(), Error> {
         let found = other.index.find_from(&self.index)?;

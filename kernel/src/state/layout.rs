@@ -11,6 +11,9 @@
 //! | `__a_end` | Int64 | end of the last window: the entry is gone when that is, ms |
 //! | `__a<i>_<part>` | by accumulator | state of aggregate i |
 //!
+//! Where keys get rows for windows without any (C17), entries of the pane that starts and counts from the
+//! least time there is hold the time of each key's last row, and end when no window needs it.
+//!
 //! Scalars: `windows`, which says by a hash how time is cut, `fired_ms` (windows that end at or
 //! before it have been given), `retired_ms` (those take no rows any more) and `evicted_below_ms` (WIN-5).
 
@@ -64,8 +67,10 @@ pub struct Shape {
     pub revises: bool,
     /// Key columns.
     pub keys: Vec<(String, DataType)>,
-    /// Output name and aggregate.
+    /// Output name and aggregate; the greatest time of a key's rows last, where keys get rows for windows without any.
     pub aggregates: Vec<(String, Aggregate)>,
+    /// Keys without rows in a window get a row for it when their last one lies no further before its end, ms (C17).
+    pub empty_within_ms: Option<i64>,
     /// Number of key groups.
     pub max_parallelism: u32,
     /// Key groups of this task.

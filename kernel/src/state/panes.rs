@@ -11,6 +11,7 @@
 
 mod agenda;
 mod image;
+mod seen;
 
 use crate::accumulate::piece::Piece;
 use crate::error::Error;
@@ -20,6 +21,7 @@ use crate::state::layout::{Marks, Shape};
 use agenda::Agenda;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
+use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weir_planner::window::{Aligned, Pane};
@@ -54,6 +56,8 @@ pub struct Table {
     /// Panes by the first window that has not fired; empty where windows leave as they fire.
     due: Agenda,
     running: Option<Running>,
+    /// Keys that get rows for windows without any.
+    seen: Option<Seen>,
     spare: Option<Cells>,
     entries: usize,
     bytes: usize,
@@ -65,9 +69,13 @@ pub struct Table {
 
 impl Table {
     /// An empty table.
-    pub fn new(shape: Shape) -> Self {
-        Table {
-            types: shape.keys.iter().map(|(_, ty)| ty.clone()).collect(),
+    ///
+    /// Errors: an aggregate that does not take its argument.
+    pub fn new(shape: Shape) -> Result<Self, Error> {
+        let types: Vec<DataType> = shape.keys.iter().map(|(_, ty)| ty.clone()).collect();
+        Ok(Table {
+            seen: Seen::new(&types, &shape)?,
+            types,
             shape,
             panes: BTreeMap::new(),
             live: Agenda::default(),
@@ -79,7 +87,7 @@ impl Table {
             scratch: Scratch::default(),
             imaged: Marks::NONE,
             marks: Marks::NONE,
-        }
+        })
     }
 
     /// Live (pane, key) entries.
@@ -89,7 +97,8 @@ impl Table {
 
     /// Live bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.running.as_ref().map_or(0, |running| running.cells.bytes())
+        let running = self.running.as_ref().map_or(0, |running| running.cells.bytes());
+        self.bytes + running + self.seen.as_ref().map_or(0, |seen| seen.cells.bytes())
     }
 
     /// How far windows are gone.
@@ -158,8 +167,34 @@ impl Table {
     }
 
     /// Takes the next window that ends at or before `through_ms` and has not fired: its end, and what
-    /// its panes come to. Its panes stay as long as other windows need them.
+    /// its panes come to. Its panes stay as long as other windows need them. Keys without rows in it
+    /// get theirs as long as time has an end (C17).
     pub fn fire(&mut self, through_ms: i64) -> Result<Option<(i64, Cells)>, Error> {
+        let agenda = if self.shape.revises { &self.due } else { &self.live };
+        let next = agenda.first().map(|(end, _)| end).filter(|end| *end <= through_ms);
+        let empty = self.next_empty(through_ms).filter(|end| next.is_none_or(|next| *end < next));
+        let fired = match empty {
+            Some(end) => Some((end, self.fresh()?)),
+            None => self.fire_panes(through_ms)?,
+        };
+        let Some(seen) = &mut self.seen else { return Ok(fired) };
+        let Some((end, mut cells)) = fired else { return Ok(None) };
+        let count = cells.len();
+        if through_ms < i64::MAX {
+            seen.add_empty(end, &mut cells, &mut self.scratch)?;
+        }
+        seen.take(end, &cells, count, &self.shape, &mut self.scratch)?;
+        Ok(Some((end, cells)))
+    }
+
+    /// End of the next window for which a key may get a row, whether there are panes of it or not.
+    fn next_empty(&self, through_ms: i64) -> Option<i64> {
+        let seen = self.seen.as_ref().filter(|_| through_ms < i64::MAX)?;
+        let end = self.shape.windows.end_after(seen.given_ms.max(self.marks.evicted_ms))?;
+        (end <= through_ms && seen.reaches(end)).then_some(end)
+    }
+
+    fn fire_panes(&mut self, through_ms: i64) -> Result<Option<(i64, Cells)>, Error> {
         let agenda = if self.shape.revises { &mut self.due } else { &mut self.live };
         let Some((end, ids)) = agenda.pop(through_ms) else { return Ok(None) };
         if let [only] = ids.as_slice()
@@ -188,7 +223,8 @@ impl Table {
     pub fn done(&mut self, end_ms: i64, mut cells: Cells, fired: bool) {
         let grows = match self.shape.windows {
             Aligned::Tumbling { .. } | Aligned::Calendar { .. } => return,
-            Aligned::Cumulate { .. } => fired && !self.shape.revises && !self.shape.windows.keeps_own(),
+            // What is kept must have no groups but those of rows.
+            Aligned::Cumulate { .. } => fired && !self.shape.revises && self.seen.is_none() && !self.shape.windows.keeps_own(),
             Aligned::Sliding { .. } => false,
         };
         // Its panes stand under the next window now, before those of all windows that start later.

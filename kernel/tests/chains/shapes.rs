@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_oracle::{Agg, Row};
 use weir_planner::error::Class;
-use weir_planner::plan::{JobPlan, Work};
+use weir_planner::plan::{JobPlan, TimeColumn, Work};
 use weir_planner::window::{Aligned, Windows, Zone};
 
 /// Results by window start, window end and key.
@@ -405,4 +405,49 @@ fn a_returning_split_is_partly_late_for_retired_windows() {
     let sums: Vec<_> = once(&world.outs).into_iter().map(|((_, end, _), agg)| (end, agg.sum.unwrap())).collect();
     assert_eq!(sums, [(1_000, 3), (2_000, 31), (3_000, 12)]);
     assert_eq!(world.chains.iter().map(|chain| chain.metrics().tasks[0].rows_late.load(Ordering::SeqCst)).sum::<u64>(), 0);
+}
+
+/// EV-10, EV-5: windows follow a column and the watermark less what it trails, in one stage or two; rows that are
+/// NULL in it are left out and counted.
+#[test]
+fn windows_follow_a_time_column() {
+    let windows = Aligned::Sliding { size_ms: 1_000, slide_ms: 400, offset_ms: 0 };
+    // The column lies up to 700 behind the event time.
+    let rows: Vec<Row> =
+        (0..300).map(|i| Row { value: (i % 11 != 0).then(|| i * 40 - (i * 37) % 701), ..row(i as u32 % 2, i * 40, i % 3, 0) }).collect();
+    let followed: Vec<Row> = rows.iter().map(|row| Row { time_ms: row.value, ..*row }).collect();
+    // Of its rows none is late.
+    let expected = expected(&followed, &windows, 1_000_000, 0);
+    let mut plan = shaped(&Shape { sources: 2, windows: 2, bound_ms: 40, ..Shape::default() }, &windows);
+    let Work::Window(work) = &mut plan.chains[1].operators[0].work else { panic!("a window") };
+    work.time = Some(TimeColumn { column: "v".to_owned(), trail_ms: 700 });
+    for plan in [plan.clone(), two_stages(plan)] {
+        for batch_max in [1, 9, 400] {
+            let world = run(&plan, &rows, batch_max, Pace { batch_max, sink_slow: 1 }).unwrap();
+            assert_eq!(once(&world.outs), expected.results);
+            assert_eq!((world.counted(|task| &task.rows_late), world.counted(|task| &task.rows_invalid)), (0, 28));
+        }
+    }
+}
+
+/// EV-10: the watermark that is sent on is that of the column, less the lateness.
+#[test]
+fn a_followed_column_holds_the_watermark_back() {
+    let shape = Shape { bounded: false, lateness_ms: 100, ..Shape::default() };
+    let mut plan = shaped(&shape, &Aligned::Tumbling { size_ms: 1_000, offset_ms: 0 });
+    let Work::Window(work) = &mut plan.chains[1].operators[0].work else { panic!("a window") };
+    work.time = Some(TimeColumn { column: "v".to_owned(), trail_ms: 500 });
+    let feed = Feed::of(&[row(0, 900, 1, 700), row(0, 1_599, 1, 1_200)], false);
+    let mut world = world(&plan, &feed, 1, BRISK).unwrap();
+    world.settle().unwrap();
+    assert_eq!(once(&world.outs).len(), 0, "1599 less 500 less 100 is not yet 1000");
+    feed.append(&[row(0, 1_600, 1, 1_200)]);
+    world.settle().unwrap();
+    assert_eq!(once(&world.outs).into_keys().collect::<Vec<_>>(), [(0, 1_000, Some(1))]);
+    let marks: Vec<i64> = world
+        .chains
+        .iter()
+        .flat_map(|chain| chain.metrics().tasks.iter().map(|task| task.watermark_ms.load(Ordering::SeqCst)).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(marks, [1_600, 1_000, 1_000]);
 }

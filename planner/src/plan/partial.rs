@@ -6,7 +6,7 @@
 //! | the keys | as in the input | by their names, in their order |
 //! | `__pane_start` | BIGINT | start of the pane, ms |
 //! | `__pane_from` | BIGINT | end of the first window for which the rows count, ms |
-//! | `__a<i>_<part>` | see [`state_columns`] | state of aggregate i |
+//! | `__a<i>_<part>` | see [`state_columns`] | state of aggregate i of those [kept](WindowWork::kept) |
 //! | `__rows` | BIGINT | rows of the input that the row stands for |
 //!
 //! [`Work::Partial`]: crate::plan::Work::Partial
@@ -93,7 +93,7 @@ pub fn partial_rows(work: &WindowWork, input: &Schema) -> Option<Schema> {
     let mut columns = work.keys.iter().map(|key| input.index_of(key).map(|at| input.0[at].clone())).collect::<Option<Vec<_>>>()?;
     columns.push(column(PANE_START_COLUMN.to_owned(), ColumnType::BigInt));
     columns.push(column(PANE_FROM_COLUMN.to_owned(), ColumnType::BigInt));
-    for (i, (_, aggregate)) in work.aggregates.iter().enumerate() {
+    for (i, (_, aggregate)) in work.kept().iter().enumerate() {
         let parts = state_columns(aggregate)?;
         columns.extend(parts.into_iter().map(|(part, ty)| Column { nullable: true, ..column(format!("__a{i}_{part}"), ty) }));
     }

@@ -34,7 +34,7 @@ impl Partials {
             input.index_of(name).filter(|at| input.0[*at].ty == ty).ok_or_else(|| wrong(&format!("the column '{name}' of type {ty}")))
         };
         let mut states = Vec::new();
-        for (i, (name, aggregate)) in work.aggregates.iter().enumerate() {
+        for (i, (name, aggregate)) in work.kept().iter().enumerate() {
             let parts = state_columns(aggregate).ok_or_else(|| wrong(&format!("a state of '{name}', which has none")))?;
             let places = parts.iter().map(|(part, ty)| found(&format!("__a{i}_{part}"), *ty)).collect::<Result<Vec<_>, _>>()?;
             let first = places.first().copied().unwrap_or(0);

@@ -5,15 +5,42 @@ use crate::envelope::{batch, broken};
 use crate::error::Error;
 use crate::io::StateImage;
 use crate::state::cells::Cells;
-use crate::state::layout::{LEADING, Marks, fingerprint, image_schema, owned_rows, scalar, sort_together, sorted};
+use crate::state::layout::{LEADING, Marks, Shape, fingerprint, image_schema, owned_rows, scalar, sort_together, sorted};
 use crate::state::merge::merge_by_task;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Int64Type, Schema as ArrowSchema};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::window::Pane;
+
+/// What entries of keys that were seen stand under.
+const SEEN: PaneId = (i64::MIN, i64::MIN);
+
+/// Image rows of groups that changed, with the ends of their entries; they have not any more.
+fn part(
+    shape: &Shape,
+    schema: &Arc<ArrowSchema>,
+    id: PaneId,
+    cells: &mut Cells,
+    groups: Vec<u32>,
+    ends: &[i64],
+) -> Result<RecordBatch, Error> {
+    let count = groups.len();
+    let group_of = |hash: &u64| (*hash % u64::from(shape.max_parallelism)) as u32;
+    let mut key_groups: Vec<u32> = cells.hashes(&groups).iter().map(group_of).collect();
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    sort_together(shape.max_parallelism, &mut key_groups, &mut order);
+    let groups: Vec<u32> = order.iter().map(|at| groups[*at as usize]).collect();
+    let same = |ms: i64| Arc::new(Int64Array::from_value(ms, count)) as ArrayRef;
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(key_groups)), same(id.0), same(id.1)];
+    columns.extend(cells.keys(&groups)?);
+    columns.push(Arc::new(Int64Array::from_iter_values(order.iter().map(|at| ends[*at as usize]))));
+    columns.extend(cells.image(&groups)?);
+    cells.clean();
+    batch(schema.clone(), columns, count)
+}
 
 impl Table {
     /// What changed since the last image; `None` when nothing did.
@@ -21,21 +48,19 @@ impl Table {
         let schema = image_schema(&self.shape)?;
         let mut parts = Vec::new();
         for Entry { pane, cells } in self.panes.values_mut() {
-            let mut groups = cells.changed();
+            let groups = cells.changed();
             if groups.is_empty() {
                 continue;
             }
-            let group_of = |hash: &u64| (*hash % u64::from(self.shape.max_parallelism)) as u32;
-            let mut key_groups: Vec<u32> = cells.hashes(&groups).iter().map(group_of).collect();
-            sort_together(self.shape.max_parallelism, &mut key_groups, &mut groups);
-            let count = groups.len();
-            let same = |ms: i64| Arc::new(Int64Array::from_value(ms, count)) as ArrayRef;
-            let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(key_groups)), same(pane.start_ms), same(pane.first_end_ms)];
-            columns.extend(cells.keys(&groups)?);
-            columns.push(same(pane.last_end_ms));
-            columns.extend(cells.image(&groups)?);
-            parts.push(batch(schema.clone(), columns, count)?);
-            cells.clean();
+            let ends = vec![pane.last_end_ms; groups.len()];
+            parts.push(part(&self.shape, &schema, (pane.start_ms, pane.first_end_ms), cells, groups, &ends)?);
+        }
+        if let Some(seen) = &mut self.seen {
+            let groups = seen.cells.changed();
+            if !groups.is_empty() {
+                let ends = seen.ends(&groups)?;
+                parts.push(part(&self.shape, &schema, SEEN, &mut seen.cells, groups, &ends)?);
+            }
         }
         if parts.is_empty() && self.marks == self.imaged {
             return Ok(None);
@@ -85,6 +110,9 @@ impl Table {
             evicted_ms: tasks.iter().map(|(_, marks)| marks.evicted_ms).max().unwrap_or(i64::MIN),
         };
         self.imaged = self.marks;
+        if let Some(seen) = &mut self.seen {
+            seen.given_ms = self.marks.fired_ms;
+        }
         let gone_ms = least(Marks::gone_ms);
         for (rows, marks) in &tasks {
             // And what it has done with is not for a window that only others still have.
@@ -106,6 +134,11 @@ impl Table {
             panes.entry(id).or_default().push(row as u32);
         }
         for ((start, from), picked) in panes {
+            if (start, from) == SEEN {
+                let part = take_record_batch(&rows, &UInt32Array::from(picked)).map_err(broken)?;
+                self.put_seen(&part)?;
+                continue;
+            }
             let pane = self.shape.windows.pane_named(start, from).ok_or_else(|| self.corrupt("has a pane that its windows do not have"))?;
             let Some(next) = pane.end_after(ahead_ms.unwrap_or(gone_ms)) else { continue };
             let part = take_record_batch(&rows, &UInt32Array::from(picked)).map_err(broken)?;
@@ -115,6 +148,13 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    fn put_seen(&mut self, part: &RecordBatch) -> Result<(), Error> {
+        let Some(seen) = &mut self.seen else { return Ok(()) };
+        let (keys, states) = part.columns()[LEADING..].split_at(self.shape.keys.len());
+        seen.cells.restore(keys, part.num_rows(), &states[1..], &mut self.scratch)?;
+        seen.look()
     }
 
     fn put_pane(&mut self, pane: Pane, next: i64, part: &RecordBatch, anew: bool) -> Result<(), Error> {
