@@ -118,8 +118,16 @@ pub enum Policy {
 #[derive(Clone, Debug)]
 pub enum Second {
     Nothing,
-    Top { keys: Vec<usize>, order: Vec<By>, limit: usize },
-    Window(Query),
+    Top {
+        keys: Vec<usize>,
+        order: Vec<By>,
+        limit: usize,
+    },
+    /// Its time is `window_start` rather than the last ms of the window.
+    Window {
+        query: Query,
+        by_start: bool,
+    },
 }
 
 /// A case.
@@ -135,6 +143,8 @@ pub struct Case {
     pub kinds: [Kind; 5],
     pub parallelism: u32,
     pub batch_rows: usize,
+    /// Live entries that a task may have; 0 is no bound.
+    pub entries_max: u64,
     /// Splits in turn, each in its order.
     pub events: Vec<Event>,
 }
@@ -194,6 +204,17 @@ fn calls(random: &mut StdRng, kinds: &[Kind; 5]) -> Vec<Call> {
         calls.push(Call { function, column: Some(column), distinct, filter });
     }
     calls
+}
+
+/// Whether rows for all empty windows between the rows would not be too many.
+fn few_windows(shape: &Shape, scale: i64) -> bool {
+    match shape {
+        Shape::Tumbling { size, .. } => size / scale >= 250,
+        Shape::Sliding { size, slide, .. } => slide / scale >= 100 && slide <= size,
+        Shape::Cumulate { step, .. } => step / scale >= 250,
+        Shape::Days { .. } => true,
+        Shape::Session { .. } => false,
+    }
 }
 
 /// Rows of all splits.
@@ -263,7 +284,9 @@ impl Case {
             events.truncate(15);
         }
         let (bound_ms, lateness_ms) = (pick(random, &[0, 100, 1_000, 3_000]) * scale, pick(random, &[0, 0, 150, 1_000, 4_999]) * scale);
-        let query = Query { shape, keys, calls, having, bound_ms, lateness_ms, empty_within_ms: None };
+        let empty_within_ms =
+            (!updates && keys.len() < 2 && few_windows(&shape, scale) && random.random_range(0..6) == 0).then_some(1 << 40);
+        let query = Query { shape, keys, calls, having, bound_ms, lateness_ms, empty_within_ms };
         let second = if updates { Second::Nothing } else { second(random, &query) };
         Case {
             seed,
@@ -274,6 +297,7 @@ impl Case {
             kinds,
             parallelism: pick(random, &[1, 2, 3, 8]),
             batch_rows: pick(random, &[1, 2, 3, 10, 50, 300, 4_096]),
+            entries_max: 0,
             events,
             query,
         }
@@ -305,7 +329,13 @@ impl Case {
                 let config = json!({"keys": keys, "order_by": order, "limit": limit, "as": "place"});
                 operators.push(json!({"id": "second", "kind": "top", "config": config}));
             }
-            Second::Window(query) => operators.push(self.window(query, "second", &names, "b")),
+            Second::Window { query, by_start } => {
+                let mut window = self.window(query, "second", &names, "b");
+                if *by_start {
+                    window["config"]["timestamp_field"] = json!("window_start");
+                }
+                operators.push(window);
+            }
         }
         let chain: Vec<&str> = ids.into_iter().filter(|id| *id != "second" || !matches!(self.second, Second::Nothing)).collect();
         let edges: Vec<Json> =
@@ -360,7 +390,7 @@ impl Case {
         };
         let aggregates: Vec<Json> = query.calls.iter().enumerate().map(aggregate).collect();
         let keys: Vec<&String> = query.keys.iter().map(|key| &names[*key]).collect();
-        let mut config = json!({"window": shape, "keys": keys, "aggregates": aggregates, "max_buffered_keys": 0});
+        let mut config = json!({"window": shape, "keys": keys, "aggregates": aggregates, "max_buffered_keys": self.entries_max});
         if let Some(having) = &query.having {
             config["having"] = json!(condition_text(having, &format!("{prefix}{}", having.column)));
         }
@@ -401,10 +431,16 @@ fn second(random: &mut StdRng, query: &Query) -> Second {
                 call(Function::Max, Some(counted - 1)),
                 call(Function::Min, Some(counted - 2)),
             ];
-            let size = pick(random, &[1, 1_000, 2_500, 60_000]);
-            let shape = Shape::Tumbling { size, offset: pick(random, &[0, 0, 13]) };
+            let offset = pick(random, &[0, 0, 13]);
+            let shape = match random.random_range(0..6) {
+                0 => Shape::Session { gap: pick(random, &[10, 1_001, 3_000]) },
+                1 => Shape::Sliding { size: 5_000, slide: 2_000, offset },
+                _ => Shape::Tumbling { size: pick(random, &[1, 1_000, 2_500, 60_000]), offset },
+            };
             let keys = if query.keys.is_empty() || random.random() { vec![] } else { vec![0] };
-            Second::Window(Query { shape, keys, calls, having: None, bound_ms: 0, lateness_ms: 0, empty_within_ms: None })
+            let by_start = !matches!(query.shape, Shape::Session { .. }) && random.random_range(0..3) == 0;
+            let query = Query { shape, keys, calls, having: None, bound_ms: 0, lateness_ms: 0, empty_within_ms: None };
+            Second::Window { query, by_start }
         }
         _ => Second::Nothing,
     }

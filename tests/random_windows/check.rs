@@ -5,6 +5,7 @@ use super::columns::rows;
 use super::world::Found;
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
+use std::collections::BTreeMap;
 use weir_oracle::aggregate::{Call, Function};
 use weir_oracle::judge::Fate;
 use weir_oracle::query::{Answer, Line};
@@ -46,6 +47,32 @@ pub fn check(case: &Case, found: &Found, counters: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// E8: what is wrong with a run whose tasks held only so many entries: each result must be complete, and
+/// results are missing only where entries were evicted. Gives whether any were.
+pub fn check_evicting(case: &Case, found: &Found) -> Result<bool, String> {
+    let answer = case.query.answer(&case.events);
+    // Keys, start and end are those of one line.
+    let bounds = case.query.keys.len() + 2;
+    let whole: BTreeMap<Vec<Value>, Vec<Value>> = answer.lines.iter().map(columns).map(|row| (row[..bounds].to_vec(), row)).collect();
+    let got = flat(found.rows.get("sink").map_or(&[][..], Vec::as_slice));
+    for row in &got {
+        let line = whole.get(&row[..bounds]);
+        if line.is_none_or(|line| !line.iter().zip(row).all(|(x, y)| x.is_near(y))) {
+            return Err(format!("{row:?} is not a whole result"));
+        }
+    }
+    let (all, evicted) = (answer.lines.len(), found.evicted > 0);
+    if evicted != (got.len() < all) || got.len() > all {
+        return Err(format!("{} results of {all}, and {} were counted as evicted", got.len(), found.evicted));
+    }
+    let late = answer.fates.iter().filter(|fate| matches!(fate, Fate::Late { .. })).count() as u64;
+    let counted = found.late.values().sum::<u64>();
+    if counted != late {
+        return Err(format!("{counted} rows were counted late, not {late}"));
+    }
+    Ok(evicted)
+}
+
 /// Rows of all tasks.
 pub fn flat(tasks: &[Vec<RecordBatch>]) -> Vec<Vec<Value>> {
     tasks.iter().flatten().flat_map(rows).collect()
@@ -56,7 +83,7 @@ fn expected(case: &Case, answer: &Answer) -> Vec<Vec<Value>> {
     match &case.second {
         Second::Nothing => answer.lines.iter().map(columns).collect(),
         Second::Top { keys, order, limit } => top(&answer.lines, keys, order, *limit),
-        Second::Window(query) => query.answer(&rows_of(&answer.lines)).lines.iter().map(columns).collect(),
+        Second::Window { query, by_start } => query.answer(&rows_of(&answer.lines, *by_start)).lines.iter().map(columns).collect(),
     }
 }
 

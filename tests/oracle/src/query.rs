@@ -70,7 +70,7 @@ impl Query {
         let fates = fates(&self.shape, events, self.bound_ms, self.lateness_ms);
         let mut groups = self.groups(events, &fates);
         if let Some(horizon) = self.empty_within_ms {
-            self.add_empty(events, horizon, &mut groups);
+            self.add_empty(events, &fates, horizon, &mut groups);
         }
         Answer { lines: self.lines(&groups), fates }
     }
@@ -121,27 +121,27 @@ impl Query {
     }
 
     /// Groups without rows: of every window that the last watermark before the end has closed, for
-    /// every key that has a row before its end, no older than the horizon, and none in it.
-    fn add_empty(&self, events: &[Event], horizon: i64, groups: &mut Groups<'_>) {
+    /// every key that has no row in it, but one before its end that is no older than the horizon and
+    /// came before the window was closed.
+    fn add_empty(&self, events: &[Event], fates: &[Fate], horizon: i64, groups: &mut Groups<'_>) {
         let Some(watermark) = last_watermark(events, self.bound_ms) else { return };
-        let mut seen: BTreeMap<Vec<Value>, BTreeSet<i128>> = BTreeMap::new();
-        for ((_, keys), rows) in groups.iter() {
-            let times = rows.iter().filter_map(|event| event.time_ms).map(i128::from);
-            seen.entry(keys.clone()).or_default().extend(times);
+        let mut seen: BTreeMap<Vec<Value>, Vec<(i128, i128)>> = BTreeMap::new();
+        for (event, fate) in events.iter().zip(fates) {
+            if let (Fate::Counts { stamp, .. }, Some(time)) = (fate, event.time_ms) {
+                seen.entry(self.group(event)).or_default().push((i128::from(time), *stamp));
+            }
         }
-        for (keys, times) in seen {
-            let Some(first) = times.first().copied() else { continue };
-            let mut time = first;
+        for (keys, rows) in seen {
+            let Some(mut time) = rows.iter().map(|(time, _)| *time).min() else { continue };
             let mut spans = BTreeSet::new();
-            // Every ms is in some window, if in any, that begins or ends within a step of it.
             while time <= watermark {
                 spans.extend(windows(&self.shape, time as i64));
                 time += self.stride();
             }
             for span in spans {
-                let before = times.range(..span.end).next_back();
-                let recent = before.is_some_and(|last| span.end - last <= i128::from(horizon));
-                if recent && span.end + i128::from(self.lateness_ms) <= watermark {
+                let closes = span.end + i128::from(self.lateness_ms);
+                let counts = |(time, stamp): &(i128, i128)| *time < span.end && span.end - time <= i128::from(horizon) && closes > *stamp;
+                if closes <= watermark && rows.iter().any(counts) {
                     groups.entry((span, keys.clone())).or_default();
                 }
             }

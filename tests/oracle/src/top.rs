@@ -61,11 +61,10 @@ pub fn top(lines: &[Line], keys: &[usize], order: &[By], limit: usize) -> Vec<Ve
     found
 }
 
-/// A window's rows as the input of another: their time is the last ms of their window, and none is ever late.
-pub fn rows_of(lines: &[Line]) -> Vec<Event> {
-    lines
-        .iter()
-        .enumerate()
-        .map(|(at, line)| Event { split: at as u32, time_ms: Some((line.span.end - 1) as i64), values: columns(line) })
-        .collect()
+/// A window's rows as the input of another, none of which is ever late: their time is the last ms of
+/// their window, or its first.
+pub fn rows_of(lines: &[Line], by_start: bool) -> Vec<Event> {
+    let time = |line: &Line| if by_start { line.span.start } else { line.span.end - 1 };
+    let one = |(at, line): (usize, &Line)| Event { split: at as u32, time_ms: Some(time(line) as i64), values: columns(line) };
+    lines.iter().enumerate().map(one).collect()
 }

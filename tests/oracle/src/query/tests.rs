@@ -117,5 +117,5 @@ fn tops_and_windows_over_windows() {
     let places: Vec<(Value, Value)> = top(&lines, &[], &[by], 2).into_iter().map(|row| (row[0].clone(), row[5].clone())).collect();
     assert_eq!(places, [(2, 1), (3, 2), (1, 1)].map(|(key, place)| (Value::Int(key), Value::Int(place))));
     let second = Query { keys: vec![], calls: vec![call(Function::Sum, Some(3))], ..query(Shape::Tumbling { size: 2_000, offset: 0 }) };
-    assert_eq!(found(&second, &rows_of(&lines)), [(0, 2_000, Value::Int(4))]);
+    assert_eq!(found(&second, &rows_of(&lines, false)), [(0, 2_000, Value::Int(4))]);
 }
