@@ -36,7 +36,8 @@ const CASES: u64 = 2_000;
 const BINARY_CASES: usize = 60;
 
 /// What is said of what is not there yet.
-const MISSING: [&str; 2] = ["not available yet", "the operator kind 'top' is not known"];
+const MISSING: [&str; 4] =
+    ["not available yet", "the operator kind 'top' is not known", "no field 'timestamp_field'", "columns do not fit the plan"];
 
 /// The number in an environment variable.
 fn setting(name: &str) -> Option<u64> {

@@ -267,7 +267,9 @@ impl Case {
             _ if session => Policy::Drop,
             _ => Policy::Update,
         };
-        let updates = policy == Policy::Update;
+        let early_ms = random.random_range(0..10).eq(&0).then_some(2);
+        // Results that come again.
+        let updates = policy == Policy::Update || early_ms.is_some();
         let keys = match random.random_range(0..10) {
             0 => vec![],
             1..7 => vec![0],
@@ -292,7 +294,7 @@ impl Case {
             seed,
             second,
             policy,
-            early_ms: (updates && random.random_bool(0.3)).then_some(2),
+            early_ms,
             unit,
             kinds,
             parallelism: pick(random, &[1, 2, 3, 8]),

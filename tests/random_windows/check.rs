@@ -11,7 +11,7 @@ use weir_oracle::judge::Fate;
 use weir_oracle::query::{Answer, Line};
 use weir_oracle::shape::Span;
 use weir_oracle::top::{columns, rows_of, top};
-use weir_oracle::update::{Emission, fault};
+use weir_oracle::update::{Again, Emission, fault};
 use weir_oracle::value::Value;
 
 /// What is wrong, if anything. `counters`: the run had one attempt, so that its counters are those of all rows.
@@ -19,7 +19,7 @@ pub fn check(case: &Case, found: &Found, counters: bool) -> Result<(), String> {
     let answer = case.query.answer(&case.events);
     let sinks = found.rows.get("sink").cloned().unwrap_or_default();
     types(case, &sinks)?;
-    if case.policy == Policy::Update {
+    if case.policy == Policy::Update || case.early_ms.is_some() {
         updates(case, &sinks)?;
     } else {
         same("results", &expected(case, &answer), &flat(&sinks))?;
@@ -139,7 +139,8 @@ fn updates(case: &Case, sinks: &[Vec<RecordBatch>]) -> Result<(), String> {
     for row in flat(sinks) {
         emissions.push(emission(case.query.keys.len(), row)?);
     }
-    fault(&case.query, &case.events, &emissions, case.early_ms.is_some()).map_or(Ok(()), Err)
+    let again = Again { early: case.early_ms.is_some(), revised: case.policy == Policy::Update };
+    fault(&case.query, &case.events, &emissions, again).map_or(Ok(()), Err)
 }
 
 fn emission(keys: usize, mut row: Vec<Value>) -> Result<Emission, String> {

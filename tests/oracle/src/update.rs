@@ -1,4 +1,5 @@
-//! What a window with late policy `update` may give: results that come again, each replacing the one before.
+//! What a window may give that gives results again, each replacing the one before: one with late policy
+//! `update`, and one that fires early.
 
 use crate::judge::Fate;
 use crate::query::{Event, Line, Query};
@@ -15,12 +16,20 @@ pub struct Emission {
     pub update: bool,
 }
 
-/// What is wrong with the emissions of a query, if anything: of each window and key the last one must
-/// be the answer over all rows within the lateness; the first one is unmarked where the key has a row
-/// that came before the window's end, and every further one is marked.
-///
-/// `early`: results may come before their window is complete, marked.
-pub fn fault(query: &Query, events: &[Event], emissions: &[Emission], early: bool) -> Option<String> {
+/// What may come besides the one complete result.
+#[derive(Clone, Copy, Debug)]
+pub struct Again {
+    /// Results of open windows, before it.
+    pub early: bool,
+    /// Results with late rows, after it.
+    pub revised: bool,
+}
+
+/// What is wrong with the emissions of a query, if anything. Of each window and key the last one must be
+/// the answer over all rows within the lateness, and one at most is unmarked: where results are revised,
+/// there is one if the key has a row that came before the window's end; it is the first unless results
+/// come early, and the last unless they are revised.
+pub fn fault(query: &Query, events: &[Event], emissions: &[Emission], again: Again) -> Option<String> {
     let answer = query.answer(events);
     let mut came: BTreeMap<(Span, Vec<Value>), Vec<&Emission>> = BTreeMap::new();
     for emission in emissions {
@@ -43,12 +52,12 @@ pub fn fault(query: &Query, events: &[Event], emissions: &[Emission], early: boo
             return Some(format!("the last of {} results is {:?}, not {line:?}", results.len(), last.line));
         }
         let unmarked: Vec<usize> = (0..results.len()).filter(|at| !results[*at].update).collect();
-        let (must, allowed) = (punctual.get(&key) == Some(&true), if early { results.len() } else { 1 });
-        if unmarked.len() > 1 || (must && unmarked.is_empty()) || unmarked.first().is_some_and(|at| *at >= allowed) {
+        let needed = !again.revised || punctual.get(&key) == Some(&true);
+        let placed = unmarked.iter().all(|at| (again.early || *at == 0) && (again.revised || at + 1 == results.len()));
+        if unmarked.len() > 1 || (needed && unmarked.is_empty()) || !placed {
             return Some(format!("marks of the results of {line:?} are wrong: without mark came {unmarked:?} of {}", results.len()));
         }
-        let counts = |pick: fn(&Emission) -> &Vec<Value>| results.iter().map(move |result| pick(result).first().cloned());
-        let first: Vec<Option<Value>> = counts(|result| &result.line.values).collect();
+        let first: Vec<Option<&Value>> = results.iter().map(|result| result.line.values.first()).collect();
         if query.calls.first().is_some_and(|call| call.column.is_none() && call.filter.is_none()) && !first.is_sorted() {
             return Some(format!("a result of {line:?} took rows away: {first:?}"));
         }
