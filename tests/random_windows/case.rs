@@ -267,7 +267,7 @@ impl Case {
             _ if session => Policy::Drop,
             _ => Policy::Update,
         };
-        let early_ms = (!session && random.random_range(0..10) == 0).then_some(2);
+        let early_ms = (!session && random.random_range(0..10) == 0).then_some(10);
         // Results that come again.
         let updates = policy == Policy::Update || early_ms.is_some();
         let keys = match random.random_range(0..10) {

@@ -267,7 +267,7 @@ impl<'a> Attempted<'a> {
     fn step(&mut self) -> Result<(), String> {
         let at = self.random.random_range(0..self.chains.len());
         if self.random.random_range(0..50) == 0 {
-            self.clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+            self.clock.0.fetch_add(self.random.random_range(1..12) * 1_000_000, Ordering::Relaxed);
         }
         match self.chains[at].step() {
             Step::Worked | Step::Idle { .. } | Step::Blocked { .. } => Ok(()),
