@@ -73,9 +73,9 @@ pub fn check_evicting(case: &Case, found: &Found) -> Result<bool, String> {
     Ok(evicted)
 }
 
-/// Rows of all tasks.
-pub fn flat(tasks: &[Vec<RecordBatch>]) -> Vec<Vec<Value>> {
-    tasks.iter().flatten().flat_map(rows).collect()
+/// Every row.
+pub fn flat(batches: &[RecordBatch]) -> Vec<Vec<Value>> {
+    batches.iter().flat_map(rows).collect()
 }
 
 /// The rows that the sink must get.
@@ -89,7 +89,7 @@ fn expected(case: &Case, answer: &Answer) -> Vec<Vec<Value>> {
 
 /// The late route: rows that were late, and those without a time, in the columns that the job reads.
 fn routed(case: &Case, answer: &Answer, found: &Found) -> Result<(), String> {
-    let batches = || found.rows.get("late").into_iter().flatten().flatten();
+    let batches = || found.rows.get("late").into_iter().flatten();
     let names: Vec<String> = match batches().next() {
         Some(batch) => batch.schema().fields().iter().map(|field| field.name().clone()).collect(),
         None => COLUMNS.iter().copied().chain(["__reason", "__late_by_ms"]).map(str::to_owned).collect(),
@@ -134,7 +134,7 @@ pub fn same(what: &str, expected: &[Vec<Value>], got: &[Vec<Value>]) -> Result<(
     ))
 }
 
-fn updates(case: &Case, sinks: &[Vec<RecordBatch>]) -> Result<(), String> {
+fn updates(case: &Case, sinks: &[RecordBatch]) -> Result<(), String> {
     let mut emissions = Vec::new();
     for row in flat(sinks) {
         emissions.push(emission(case.query.keys.len(), row)?);
@@ -153,7 +153,7 @@ fn emission(keys: usize, mut row: Vec<Value>) -> Result<Emission, String> {
 }
 
 /// E7: columns have the types that the documents promise.
-fn types(case: &Case, sinks: &[Vec<RecordBatch>]) -> Result<(), String> {
+fn types(case: &Case, sinks: &[RecordBatch]) -> Result<(), String> {
     let Second::Nothing = case.second else { return Ok(()) };
     let of = |call: &Call| {
         let kind = call.column.map(|column| case.kinds[column]);
@@ -167,7 +167,7 @@ fn types(case: &Case, sinks: &[Vec<RecordBatch>]) -> Result<(), String> {
         }
     };
     let wanted: Vec<DataType> = case.query.calls.iter().map(of).collect();
-    for batch in sinks.iter().flatten() {
+    for batch in sinks {
         let got = batch.schema().fields().iter().skip(case.query.keys.len() + 2).map(|field| field.data_type().clone()).collect::<Vec<_>>();
         if !got.starts_with(&wanted) {
             return Err(format!("the aggregates are {got:?}, not {wanted:?}"));

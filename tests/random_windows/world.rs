@@ -38,8 +38,8 @@ pub fn feed(plan: &JobPlan, splits: &BTreeMap<u32, Vec<Vec<Value>>>, names: &[St
 /// What came out.
 #[derive(Default)]
 pub struct Found {
-    /// Of each sink operator, of each of its tasks, in order.
-    pub rows: BTreeMap<String, Vec<Vec<RecordBatch>>>,
+    /// Of each sink operator, in the order in which its tasks took them.
+    pub rows: BTreeMap<String, Vec<RecordBatch>>,
     /// Counters of the last attempt, summed over tasks, by operator.
     pub late: BTreeMap<String, u64>,
     /// Rows whose window was gone although their stamp was not past it.
@@ -127,16 +127,18 @@ impl Source for TestSource {
     fn close(&mut self) {}
 }
 
-type Out = Arc<Mutex<Vec<RecordBatch>>>;
+/// Batches with their place among those of all tasks.
+type Out = Arc<Mutex<Vec<(u64, RecordBatch)>>>;
 
 struct TestSink {
     out: Out,
+    taken: Arc<AtomicU64>,
     flushing: Option<u64>,
 }
 
 impl Sink for TestSink {
     fn push(&mut self, rows: &RecordBatch) -> Result<Pushed, Error> {
-        self.out.lock().unwrap().push(rows.clone());
+        self.out.lock().unwrap().push((self.taken.fetch_add(1, Ordering::SeqCst), rows.clone()));
         Ok(Pushed::Taken)
     }
 
@@ -161,6 +163,7 @@ struct Cut {
     images: BTreeMap<OperatorId, Vec<Arc<StateImage>>>,
     lengths: BTreeMap<(OperatorId, u32), u64>,
     outs: BTreeMap<(OperatorId, u32), Out>,
+    taken: Arc<AtomicU64>,
 }
 
 struct Attempted<'a> {
@@ -243,7 +246,7 @@ impl<'a> Attempted<'a> {
                         Work::Sink(_) => {
                             let out = cut.outs.entry(key.clone()).or_default().clone();
                             out.lock().unwrap().truncate(cut.lengths.get(&key).map_or(0, |length| *length as usize));
-                            parts.sinks.insert(key, Box::new(TestSink { out, flushing: None }));
+                            parts.sinks.insert(key, Box::new(TestSink { out, taken: cut.taken.clone(), flushing: None }));
                         }
                         Work::Window(_) | Work::Top(_) | Work::Buffer(_) => {
                             let images = cut.images.get(&operator.id).cloned().unwrap_or_default();
@@ -319,8 +322,12 @@ impl<'a> Attempted<'a> {
 
     fn found(&self, cut: &Cut) -> Found {
         let mut found = Found::default();
+        let mut taken: BTreeMap<(&OperatorId, u64), RecordBatch> = BTreeMap::new();
         for ((operator, _), out) in &cut.outs {
-            found.rows.entry(operator.as_str().to_owned()).or_default().push(out.lock().unwrap().clone());
+            taken.extend(out.lock().unwrap().iter().map(|(place, rows)| ((operator, *place), rows.clone())));
+        }
+        for ((operator, _), rows) in taken {
+            found.rows.entry(operator.as_str().to_owned()).or_default().push(rows);
         }
         let get = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         for chain in &self.chains {

@@ -21,6 +21,7 @@ use crate::eval::Evaluator;
 use crate::io::Restored;
 use crate::operator::grouping::{Grouping, key_columns};
 use crate::operator::sift::sift;
+use crate::operator::window::timing::Timing;
 use crate::operator::window::{Budget, Seat};
 use crate::operator::{Context, Operator};
 use crate::state::sessions::{Sessions, Shape};
@@ -42,6 +43,7 @@ use weir_planner::window::Windows;
 pub struct Session {
     id: OperatorId,
     work: WindowWork,
+    timing: Option<Timing>,
     judge: Judge,
     grouping: Grouping,
     having: Option<Evaluator>,
@@ -89,6 +91,7 @@ impl Session {
         sessions.restore(&restored.images)?;
         Ok(Session {
             id: id.clone(),
+            timing: work.time.as_ref().map(|time| Timing::new(id, time, Some(input))).transpose()?,
             judge: Judge::new(id, gap_ms, work),
             grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
             having: work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?,
@@ -104,6 +107,10 @@ impl Session {
     }
 
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
+        let data = match &self.timing {
+            Some(timing) => timing.timed(data, context)?,
+            None => data,
+        };
         let data = self.judge.on_time(data, self.sessions.marks(), context)?;
         let grouping = &self.grouping;
         for (data, piece) in sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))? {
@@ -218,6 +225,7 @@ impl Operator for Session {
         match envelope {
             Envelope::Data(data) => self.add(data, context)?,
             Envelope::Watermark(watermark) => {
+                let watermark = self.timing.as_ref().map_or(watermark, |timing| timing.watermark(watermark));
                 let through = self.judge.gone(watermark);
                 self.sessions.mark_fired(through);
                 self.firing = Some(through);
