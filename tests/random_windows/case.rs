@@ -228,7 +228,7 @@ fn events(random: &mut StdRng, shape: &Shape, scale: i64, unit: Unit, kinds: &[K
         let step = pick(random, &[1, 10, 30, 100]) * scale;
         let disorder = pick(random, &[1, 1, 100, 2_500]) * scale;
         let mut time = base + random.random_range(0..1_000) * scale;
-        for _ in 0..random.random_range(0..90) {
+        for _ in 0..random.random_range(0..70) {
             time += match random.random_range(0..12) {
                 0..4 => 0,
                 4..11 => random.random_range(0..=step),
