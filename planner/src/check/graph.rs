@@ -23,6 +23,9 @@ pub struct Graph {
     pub sides: Sides,
     /// Operators so that producers come before consumers, by side edges too; ties as in the spec.
     pub order: Vec<usize>,
+    /// For each operator, whether rows reach it as they are, and not as results of windows, of a
+    /// source whose late rows revise results.
+    revised: Vec<bool>,
 }
 
 /// Subtasks of the operator at `at`. One that keeps state by key, but has no keys, has one group and so one task.
@@ -76,7 +79,24 @@ impl Graph {
                 }
             }
         }
-        (order.len() == count).then_some(Graph { inputs, outputs, ends, sides, order })
+        let mut graph = Graph { inputs, outputs, ends, sides, order, revised: Vec::new() };
+        graph.revised = graph.revised(spec, &places);
+        (graph.order.len() == count).then_some(graph)
+    }
+
+    fn revised(&self, spec: &JobSpec, places: &BTreeMap<&OperatorId, usize>) -> Vec<bool> {
+        let mut revised = vec![false; self.inputs.len()];
+        for source in spec.sources.iter().filter(|source| source.time.late_event_policy == LatePolicy::Update) {
+            if let Some(at) = places.get(&source.operator_id) {
+                revised[*at] = matches!(spec.operators[*at].kind, OperatorKind::Source);
+            }
+        }
+        for &operator in &self.order {
+            let rows = |from: &usize| spec.operators[*from].kind.timed_window().is_none();
+            let before = self.producers(operator).filter(rows).chain(self.sides_into(operator).map(|side| side.from));
+            revised[operator] |= before.collect::<Vec<_>>().into_iter().any(|from| revised[from]);
+        }
+        revised
     }
 
     /// Operators that feed `operator`, in the order of its edges.
@@ -99,15 +119,13 @@ impl Graph {
         match spec.operators.get(operator).and_then(|window| window.kind.timed_window()).map(|window| window.trigger) {
             None => false,
             Some(Trigger::ProcessingTime) => true,
-            Some(Trigger::Watermark) => self.revises(spec, operator),
+            Some(Trigger::Watermark) => self.revises(operator),
         }
     }
 
     /// Whether late rows revise what the window at `operator` has given (WIN-4).
-    pub fn revises(&self, spec: &JobSpec, operator: usize) -> bool {
-        let judged = self.sources_judged(spec);
-        let ids = |id: &OperatorId| judged.get(operator).into_iter().flatten().any(|&at| spec.operators[at].id == *id);
-        spec.sources.iter().any(|source| source.time.late_event_policy == LatePolicy::Update && ids(&source.operator_id))
+    pub fn revises(&self, operator: usize) -> bool {
+        self.revised.get(operator).is_some_and(|revised| *revised)
     }
 
     /// For each operator, the positions of the source operators upstream of it (itself included), by

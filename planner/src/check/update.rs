@@ -136,6 +136,17 @@ fn replaces(spec: &JobSpec, at: usize) -> bool {
 /// What becomes of results that come again, where that is not what one would think.
 pub(super) fn notices(spec: &JobSpec, graph: &Graph, notices: &mut Vec<String>) {
     let behind = behind(spec, graph);
+    for source in spec.sources.iter().filter(|source| source.time.late_event_policy == LatePolicy::Update) {
+        let at = spec.operators.iter().position(|operator| operator.id == source.operator_id);
+        let judged = graph.sources_judged(spec);
+        let reaches = |window: &usize| at.is_some_and(|at| judged.get(*window).is_some_and(|sources| sources.contains(&at)));
+        if !behind.iter().flatten().any(|window| reaches(window)) {
+            notices.push(format!(
+                "late_event_policy 'update' of source '{}' revises nothing, since no window that could takes its rows: late rows are counted and left out",
+                source.operator_id
+            ));
+        }
+    }
     for (at, operator) in spec.operators.iter().enumerate() {
         let Some(window) = behind[at] else { continue };
         let name = &spec.operators[window].id;

@@ -30,7 +30,7 @@ pub(super) fn of(spec: &JobSpec, graph: &Graph, trails: &Trails, at: usize, outp
         OperatorKind::Window(window) => match &window.window {
             WindowShape::Batch(_) => Work::Batch(of_batch(window, on_error)?),
             WindowShape::Tumbling(_) | WindowShape::Sliding(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) => {
-                let late = match (routes_late, graph.revises(spec, at)) {
+                let late = match (routes_late, graph.revises(at)) {
                     (true, _) => LatePolicy::Route,
                     (false, true) => LatePolicy::Update,
                     (false, false) => LatePolicy::Drop,

@@ -254,6 +254,11 @@ fn result_tables_replace() {
     assert_eq!(replaces_by(&spec, &graph, 4), [""; 0]);
     let adds = "sink 'topic' adds every result of window 'count', which gives some again: the last one of equal bidder, window_start, window_end is right";
     assert_eq!(notices(&spec), [adds]);
+    let nothing = bound(changed(&[updating(), ("/operators/2", json!({"id": "count", "kind": "map"}))]));
+    let told = "late_event_policy 'update' of source 'bids' revises nothing, since no window that could takes its rows: late rows are counted and left out";
+    assert_eq!(notices(&nothing), [told]);
+    let sessions = bound(changed(&[updating(), ("/operators/2/config/window", json!({"session": {"gap_ms": 5}}))]));
+    assert_eq!(notices(&sessions), [told]);
     let calm = bound(sample());
     assert_eq!(replaces_by(&calm, &Graph::of(&calm).unwrap(), 3), [""; 0]);
     let behind = |project: &[&str], filter: Value| {
