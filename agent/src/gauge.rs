@@ -151,9 +151,7 @@ impl Gauge {
     /// Source operators whose watermark the clock has begun to move since the last call (EV-8); each once.
     pub fn clocked(&mut self) -> Vec<String> {
         let moved = self.chains.iter().filter(|looked| looked.metrics.clock_moves.load(Relaxed));
-        let new: Vec<String> = moved.map(|looked| looked.operator(0)).filter(|id| !self.clocked.contains(id)).collect();
-        self.clocked.extend(new.iter().cloned());
-        new
+        moved.map(|looked| looked.operator(0)).filter(|id| self.clocked.insert(id.clone())).collect()
     }
 
     /// Every task and every split, as of now.

@@ -86,6 +86,10 @@ fn holders_are_told_by_name() {
     let source = Arc::new(ChainMetrics::new(vec![task("src", 1), task("map", 1)]));
     source.splits.write().extend([SplitMetrics::new("t/0".to_owned(), 900, 800), SplitMetrics::new("t/1".to_owned(), i64::MIN, i64::MIN)]);
     let window = Arc::new(ChainMetrics::reading(vec!["map-0".to_owned(), "map-1".to_owned()], vec![task("win", 0)]));
+    let other = Arc::new(ChainMetrics::new(vec![task("src", 2)]));
+    other.clock_moves.store(true, Relaxed);
+    let mut both = Gauge::of(vec![source.clone(), other.clone(), other]);
+    assert_eq!(both.clocked(), ["src"], "one event for all tasks of a source");
     let mut gauge = Gauge::of(vec![source.clone(), window.clone()]);
     let held = |gauge: &mut Gauge| {
         let (tasks, _) = gauge.read(1);

@@ -1,5 +1,6 @@
 //! The tables of schema `weir`: what the hub knows, in rows. What it does not know yet is NULL.
 
+mod late;
 mod watermarks;
 
 use super::cells::{self, Cell, Columns, Kind};
@@ -331,7 +332,17 @@ const JOB_SOURCES: Columns = &[
 fn job_sources(scope: &Scope) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for job in &scope.jobs {
-        for split in job.observation.iter().flat_map(|seen| &seen.sources) {
+        let Some(seen) = job.observation.as_deref() else { continue };
+        let judged = job.plan.as_ref().map(|plan| late::of(plan, seen)).unwrap_or_default();
+        for split in &seen.sources {
+            let late = judged.get(&split.task.operator).copied().unwrap_or_default();
+            let alone = seen.sources.iter().filter(|other| other.task.operator == split.task.operator).count() == 1;
+            let rows_late = match late {
+                // Of several partitions, or sources, nobody knows which.
+                late::Late { shared: true, .. } => Cell::Null,
+                late::Late { own, .. } if own > 0 && !alone => Cell::Null,
+                late::Late { own, .. } => (split.rows_late + own).into(),
+            };
             rows.push(vec![
                 job.id.as_str().into(),
                 split.task.operator.as_str().into(),
@@ -343,14 +354,31 @@ fn job_sources(scope: &Scope) -> Vec<Vec<Cell>> {
                 at(split.last_event_ms),
                 split.idle.into(),
                 split.rows_in.into(),
-                split.rows_late.into(),
+                rows_late,
                 split.rows_invalid.into(),
                 split.rows_error.into(),
                 split.held.into(),
             ]);
         }
+        rows.extend(judged.iter().filter_map(|(operator, late)| late_of_all(scope, job, operator, late.own)));
     }
     rows
+}
+
+/// The rows of a source of several partitions that windows have judged late: known for all together.
+fn late_of_all(scope: &Scope, job: &JobInfo, operator: &OperatorId, rows_late: u64) -> Option<Vec<Cell>> {
+    let partitions = job.observation.iter().flat_map(|seen| &seen.sources).filter(|split| split.task.operator == *operator).count();
+    if rows_late == 0 || partitions < 2 {
+        return None;
+    }
+    let known = |column: &str| match column {
+        "job" => job.id.as_str().into(),
+        "operator" => operator.as_str().into(),
+        "source" => source_name(scope, job, operator),
+        "rows_late_total" => rows_late.into(),
+        _ => Cell::Null,
+    };
+    Some(JOB_SOURCES.iter().map(|(column, _)| known(column)).collect())
 }
 
 /// The catalog's name of a source, where it can be told for sure: it is called like the operator,

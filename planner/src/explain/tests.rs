@@ -24,11 +24,11 @@ chain 0 x2
     columns: bidder BIGINT NOT NULL, price BIGINT, date_time TIMESTAMP(3)
   slim: map (project 2)
     columns: bidder BIGINT, price BIGINT
-  count-partial: partial aggregate of window tumbling 60000 ms by bidder gives total = sum
+  count-partial: partial aggregate of window tumbling 60000 ms by bidder gives total = sum, lateness 0 ms
     columns: bidder BIGINT, __pane_start BIGINT NOT NULL, __pane_from BIGINT NOT NULL, __a0_sum BIGINT, __a0_carry BIGINT, __a0_seen BOOLEAN, __rows BIGINT NOT NULL
   tasks: bids-0 to bids-1, slim-0 to slim-1, count-partial-0 to count-partial-1
 chain 1 x2
-  count: window tumbling 60000 ms by bidder gives total = sum
+  count: window tumbling 60000 ms by bidder gives total = sum, lateness 0 ms
     two-phase: partial aggregate before the shuffle
     columns: bidder BIGINT, window_start TIMESTAMP(3) NOT NULL, window_end TIMESTAMP(3) NOT NULL, total BIGINT
   tasks: count-0 to count-1
@@ -55,8 +55,8 @@ fn plans_as_dot() {
         r#"digraph "per_minute" {
   rankdir=LR;
   node [shape=box];
-  c0 [label="chain 0 x2\lbids: source kafka (bids) as json, event time date_time less 4000 ms\lslim: map (project 2)\lcount-partial: partial aggregate of window tumbling 60000 ms by bidder gives total = sum\ltasks: bids-0 to bids-1, slim-0 to slim-1, count-partial-0 to count-partial-1\l"];
-  c1 [label="chain 1 x2\lcount: window tumbling 60000 ms by bidder gives total = sum\l  two-phase: partial aggregate before the shuffle\ltasks: count-0 to count-1\ltask count-0: key groups 0 to 1\ltask count-1: key groups 2 to 4\l"];
+  c0 [label="chain 0 x2\lbids: source kafka (bids) as json, event time date_time less 4000 ms\lslim: map (project 2)\lcount-partial: partial aggregate of window tumbling 60000 ms by bidder gives total = sum, lateness 0 ms\ltasks: bids-0 to bids-1, slim-0 to slim-1, count-partial-0 to count-partial-1\l"];
+  c1 [label="chain 1 x2\lcount: window tumbling 60000 ms by bidder gives total = sum, lateness 0 ms\l  two-phase: partial aggregate before the shuffle\ltasks: count-0 to count-1\ltask count-0: key groups 0 to 1\ltask count-1: key groups 2 to 4\l"];
   c2 [label="chain 2 x2\lout: sink result\ltasks: out-0 to out-1\l"];
   c3 [label="chain 3 x2\ltopic: sink kafka (counts) as json\ltasks: topic-0 to topic-1\l"];
   c0 -> c1 [label="partitioned by bidder"];

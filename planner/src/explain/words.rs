@@ -86,9 +86,8 @@ fn of_window(window: &WindowWork) -> String {
     if window.having.is_some() {
         text.push_str(", having");
     }
-    if window.allowed_lateness_ms != 0 {
-        text.push_str(&format!(", lateness {} ms", window.allowed_lateness_ms));
-    }
+    // Also where it is nothing: a row that is waited for delays each result (C14).
+    text.push_str(&format!(", lateness {} ms", window.allowed_lateness_ms));
     text.push_str(late(window.late));
     if let Some(early_ms) = window.early_ms {
         text.push_str(&format!(", early every {early_ms} ms"));
