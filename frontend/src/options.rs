@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use shape::{CODECS, JOB_OPTIONS, Object, SINKS, SOURCES};
 use weir_planner::connector::{Format, SinkOptions, SourceOptions};
 use weir_planner::error::Fault;
-use weir_planner::spec::{JobSpec, Sink, Source};
+use weir_planner::spec::{JobSpec, Sink, Source, Window};
 
 /// Options of the source connector `input_type`. The path of a fault is the option's name.
 ///
@@ -45,6 +45,15 @@ pub fn apply_job_options(spec: &mut JobSpec, options: &Map<String, Json>) -> Res
     let (sources, sinks) = (std::mem::take(&mut graph.sources), std::mem::take(&mut graph.sinks));
     let changed: JobSpec = patched(&graph, &JOB_OPTIONS, options)?;
     *spec = JobSpec { operators, edges, sources, sinks, ..changed };
+    Ok(())
+}
+
+/// Sets fields of a window that are not part of its query by dotted names, such as
+/// `emit_empty.horizon = '1h'`.
+///
+/// Errors: the first fault; the window is then unchanged.
+pub fn apply_window_options(window: &mut Window, options: &Map<String, Json>) -> Result<(), Fault> {
+    *window = patched(window, &shape::WINDOW_OPTIONS, options)?;
     Ok(())
 }
 

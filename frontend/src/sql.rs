@@ -17,6 +17,7 @@ mod limit;
 mod lower;
 mod parse;
 mod place;
+mod rank;
 mod refuse;
 mod rehearse;
 mod sample;

@@ -223,6 +223,18 @@ pub const WINDOW: Object = object(
     ],
 );
 
+/// Fields of every window of a query that `WITH` of `CREATE JOB` may set, behind `window.`.
+pub const WINDOW_OPTIONS: Object = object(
+    "window",
+    &[
+        field("trigger", Word(&["watermark", "processing_time"])),
+        field("trigger_interval_ms", Millis),
+        field("max_buffered_keys", Count),
+        field("on_overflow", Word(&["evict", "fail"])),
+        field("emit_empty", Kind::Object(&EMIT_EMPTY)),
+    ],
+);
+
 const TOP_ORDER: Object = Object {
     what: "order",
     fields: &[needed("column", Text), field("descending", Bool), field("nulls_first", Bool)],

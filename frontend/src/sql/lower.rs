@@ -5,7 +5,9 @@
 //! must be fed. So neighbours merge, subqueries and CTEs vanish, and what is printed is what runs.
 
 mod aggregate;
+mod assign;
 mod stream;
+mod top;
 
 use super::convert::Converter;
 use super::fault::planning;
@@ -13,7 +15,7 @@ use super::place::Places;
 use super::refuse::Landmarks;
 use super::scope::{Scope, parser_options};
 use super::statement::CreateJob;
-use super::window::{Tumble, WINDOW_COLUMNS};
+use super::window::Assign;
 use crate::error::{Error, sqlstate};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Column, DFSchema};
@@ -24,7 +26,7 @@ use datafusion::sql::planner::SqlToRel;
 use sqlparser::ast::{Query, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stream::{Out, Stream, Windowing};
+use stream::{Bounds, Out, Stream, Time};
 use weir_hub::hub::{CatalogObject, CatalogSnapshot};
 use weir_planner::connector::{Nothing, SinkOptions, SourceOptions};
 use weir_planner::expr::Expr;
@@ -41,6 +43,8 @@ pub(crate) struct Lowered {
     pub spec: JobSpec,
     /// Catalog entries that were copied into it.
     pub uses: Vec<String>,
+    /// Windows of one instant, by which results of windows are put together.
+    pub regroupings: BTreeSet<OperatorId>,
     /// The analysed plan, for EXPLAIN.
     pub logical: String,
 }
@@ -70,6 +74,7 @@ pub(crate) fn lower(job: &CreateJob, snapshot: &CatalogSnapshot, places: &Places
         sources: Vec::new(),
         counts: BTreeMap::new(),
         uses: BTreeSet::new(),
+        regroupings: BTreeSet::new(),
     };
     let names: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
     let stream = lowering.lower(&plan, &vec![None; names.len()])?;
@@ -82,7 +87,7 @@ pub(crate) fn lower(job: &CreateJob, snapshot: &CatalogSnapshot, places: &Places
     let mut spec = bare(id);
     (spec.operators, spec.edges, spec.sources, spec.sinks) = (lowering.operators, lowering.edges, lowering.sources, vec![sink]);
     super::bind::bind_spec(&mut spec).map_err(|faults| rebinding(&faults, job.query_position))?;
-    Ok(Lowered { spec, uses: uses.into_iter().collect(), logical })
+    Ok(Lowered { spec, uses: uses.into_iter().collect(), regroupings: lowering.regroupings, logical })
 }
 
 /// What was printed did not bind back: a limit, or a fault of ours.
@@ -170,6 +175,7 @@ struct Lowering<'a> {
     sources: Vec<Source>,
     counts: BTreeMap<&'static str, usize>,
     uses: BTreeSet<String>,
+    regroupings: BTreeSet<OperatorId>,
 }
 
 impl Lowering<'_> {
@@ -221,8 +227,8 @@ impl Lowering<'_> {
                     .collect::<Result<_, Error>>()?;
                 Ok(Stream { columns, ..stream })
             }
-            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<Tumble>() {
-                Some(tumble) => self.tumble(tumble),
+            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<Assign>() {
+                Some(assign) => self.assign(assign),
                 None => Err(self.refused("this part of the query is not available in a job")),
             },
             LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate, hints),
@@ -230,7 +236,7 @@ impl Lowering<'_> {
             LogicalPlan::Distinct(_) => Err(self.refused("DISTINCT cannot run as a stream")),
             LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => Err(self.refused("ORDER BY and LIMIT cannot run as a stream")),
             LogicalPlan::Join(_) => Err(self.refused("joins are not available yet")),
-            LogicalPlan::Window(_) => Err(self.refused("OVER (…) is not available yet")),
+            LogicalPlan::Window(window) => self.rank(window, hints),
             LogicalPlan::EmptyRelation(_) | LogicalPlan::Values(_) => Err(self.refused("a job's query reads from a source")),
             other => Err(self.refused(format!("{} is not available in a job", other.display()))),
         }
@@ -262,42 +268,8 @@ impl Lowering<'_> {
         let time = if source.time.mode == TimeMode::EventTime { source.time.timestamp_field.clone() } else { None };
         self.sources.push(source);
         let columns = readable.schema.0.iter().map(|column| column.name.clone()).collect();
-        Ok(Stream::over(from, columns, time, name.to_owned()))
-    }
-
-    fn tumble(&mut self, tumble: &Tumble) -> Result<Stream, Error> {
-        let place = sqlparser::tokenizer::Location { line: tumble.place.0, column: tumble.place.1 };
-        let position = self.places.offset(place).unwrap_or(self.fallback);
-        let mut stream = self.lower(&tumble.input, &vec![None; tumble.input.schema().fields().len()])?;
-        if stream.windowing.is_some() || stream.windowed {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a window over a window is not available yet")
-                .with_hint("compute the finer window, write it to a sink, and read that in a second job")
-                .at(position));
-        }
-        let at = tumble.input.schema().index_of_column(&tumble.time).ok();
-        let given = at.and_then(|at| stream.columns.get(at)).map(|out| &out.expr);
-        match (given, &stream.time) {
-            (Some(Expr::Column(given)), Some(time)) if given == time => {}
-            (_, None) => {
-                return Err(Error::new("42P17", format!("'{}' has no event time: its source has no WATERMARK clause", stream.origin))
-                    .with_hint(format!(
-                        "CREATE SOURCE {} (…, WATERMARK FOR {1} AS {1} - INTERVAL '5 seconds') …",
-                        stream.origin, tumble.time.name
-                    ))
-                    .at(position));
-            }
-            (_, Some(time)) => {
-                return Err(Error::new(
-                    "42P17",
-                    format!("'{}' is not the time column: windows follow the column of the source's WATERMARK clause", tumble.time.name),
-                )
-                .with_hint(format!("use '{time}', unchanged: tumble(t, {time}, …)"))
-                .at(position));
-            }
-        }
-        stream.windowing = Some(Windowing { size_ms: tumble.size_ms, offset_ms: tumble.offset_ms, position });
-        stream.columns.extend(WINDOW_COLUMNS.iter().map(|name| Out { expr: stream::window_column(name) }));
-        Ok(stream)
+        let times = time.into_iter().map(|column| (column, Time::Event)).collect();
+        Ok(Stream { times, ..Stream::over(from, columns, name.to_owned()) })
     }
 
     /// Inputs brought to the same columns, then put together.
@@ -310,27 +282,25 @@ impl Lowering<'_> {
             streams.push(self.materialize(stream, &names)?);
         }
         let to = self.operator("union", OperatorKind::Union)?;
-        let (mut times, mut windowed, mut origins) = (BTreeSet::new(), false, Vec::new());
         for stream in &streams {
             self.edge(stream.from, to)?;
-            times.insert(stream.time.clone());
-            windowed |= stream.windowed;
-            origins.push(stream.origin.clone());
         }
-        // Branches whose time stands in different columns have no common one.
-        let time = if times.len() == 1 { times.pop_first().flatten() } else { None };
-        Ok(Stream { windowed, ..Stream::over(to, names, time, origins.join(" and ")) })
+        let origins: Vec<&str> = streams.iter().map(|stream| stream.origin.as_str()).collect();
+        // What follows time in one branch and not in the other does not in both.
+        let same = |name: &&String, time: &Time| streams.iter().all(|stream| stream.times.get(*name) == Some(time));
+        let times = streams.first().map(|first| &first.times).into_iter().flatten();
+        let times = times.filter(|(name, time)| same(name, time)).map(|(name, time)| (name.clone(), *time)).collect();
+        let windows = streams.iter().map(|stream| stream.windows.clone()).reduce(|one, other| match (one?, other?) {
+            (one, other) if one == other => Some(one),
+            (_, _) => Some(Bounds::Uneven),
+        });
+        Ok(Stream { times, windows: windows.flatten(), ..Stream::over(to, names, origins.join(" and ")) })
     }
 
     /// Feeds an operator: emits what is pending, so that the last operator's columns are exactly `names`.
     fn materialize(&mut self, stream: Stream, names: &[String]) -> Result<Stream, Error> {
-        if let Some(windowing) = &stream.windowing {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "tumble(…) without GROUP BY is not available yet")
-                .with_hint(
-                    "aggregate in the window: SELECT window_start, window_end, count(*) FROM tumble(…) GROUP BY window_start, window_end",
-                )
-                .at(windowing.position));
-        }
+        let stream = self.settle(stream)?;
+        let stream = self.assigned(stream)?;
         let mut filter = stream.filter.clone();
         if let (Some(condition), Some(OperatorKind::Window(window))) =
             (&filter, self.operators.get_mut(stream.from).map(|operator| &mut operator.kind))
@@ -340,34 +310,68 @@ impl Lowering<'_> {
             filter = None;
         }
         let project = if stream.is_bare(names) { Vec::new() } else { stream.projections(names) };
-        let time = stream.time_among(names);
         if filter.is_none() && project.is_empty() {
-            return Ok(Stream { windowed: stream.windowed, ..Stream::over(stream.from, names.to_vec(), time, stream.origin) });
+            return Ok(stream.given(stream.from, names));
         }
         let map = Map { filter: filter.as_ref().map(stream::text), project };
         let to = self.operator("map", OperatorKind::Map(map))?;
         self.edge(stream.from, to)?;
-        Ok(Stream { windowed: stream.windowed, ..Stream::over(to, names.to_vec(), time, stream.origin) })
+        Ok(stream.given(to, names))
     }
 
     /// Emits a subquery's columns where repeating its expressions would make them grow without bound.
+    /// What reads columns of a pending window or ranking stays pending, over what it needs.
     fn rebased(&mut self, mut stream: Stream, schema: &DFSchema) -> Result<Stream, Error> {
-        let windowing = stream.windowing.take();
-        let window = if windowing.is_some() {
-            stream.columns.split_off(stream.columns.len().saturating_sub(WINDOW_COLUMNS.len()))
-        } else {
-            Vec::new()
-        };
-        let mut taken = BTreeSet::new();
-        let mut names = Vec::new();
-        for field in schema.fields().iter().take(stream.columns.len()) {
+        let (windowing, ranking) = (stream.windowing.take(), stream.ranking.take());
+        let (pending, filter): (Vec<Expr>, Vec<Expr>) =
+            stream.filter.take().map(stream::conjuncts).unwrap_or_default().into_iter().partition(stream::reads_marked);
+        let (mut taken, mut names, mut columns) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let mut carried: BTreeMap<String, String> = BTreeMap::new();
+        let mut rest: Vec<(usize, Expr)> = Vec::new();
+        let mut order: Vec<(usize, String)> = Vec::new();
+        for (at, (field, out)) in schema.fields().iter().zip(&stream.columns).enumerate() {
+            if stream::reads_marked(&out.expr) {
+                rest.push((at, out.expr.clone()));
+                continue;
+            }
             let name = super::sugar::unique(field.name(), &taken);
             taken.insert(name.clone());
-            names.push(name);
+            names.push(name.clone());
+            columns.push(out.clone());
+            order.push((at, name));
         }
-        let mut stream = self.materialize(stream, &names)?;
-        stream.windowing = windowing;
-        stream.columns.extend(window);
+        let mut needed: Vec<String> = pending.iter().chain(rest.iter().map(|(_, expr)| expr)).flat_map(stream::columns_of).collect();
+        needed.extend(windowing.iter().filter_map(|windowing| windowing.time.clone()));
+        needed.extend(windowing.iter().filter_map(|_| stream.event_time().map(str::to_owned)));
+        needed.extend(
+            ranking.iter().flat_map(|ranking| ranking.keys.iter().chain(ranking.order_by.iter().map(|order| &order.column))).cloned(),
+        );
+        for name in needed {
+            if !carried.contains_key(&name) {
+                let new = super::sugar::unique(&name, &taken);
+                taken.insert(new.clone());
+                names.push(new.clone());
+                columns.push(Out { expr: Expr::Column(name.clone()) });
+                carried.insert(name, new);
+            }
+        }
+        let mut stream = self.materialize(Stream { filter: stream::all(filter), columns, ..stream }, &names)?;
+        let renamed = |name: String| carried.get(&name).cloned().unwrap_or(name);
+        let column = |expr: Expr| match expr {
+            Expr::Column(name) => Expr::Column(renamed(name)),
+            other => other,
+        };
+        let plain = order.into_iter().map(|(at, name)| (at, Expr::Column(name)));
+        let marked = rest.into_iter().map(|(at, expr)| (at, stream::substituted(expr, &column)));
+        let columns: BTreeMap<usize, Expr> = plain.chain(marked).collect();
+        stream.columns = columns.into_values().map(|expr| Out { expr }).collect();
+        stream.filter = stream::all(pending.into_iter().map(|expr| stream::substituted(expr, &column)).collect());
+        stream.windowing = windowing.map(|windowing| stream::Windowing { time: windowing.time.map(renamed), ..windowing });
+        stream.ranking = ranking.map(|mut ranking| {
+            ranking.keys = ranking.keys.into_iter().map(renamed).collect();
+            ranking.order_by.iter_mut().for_each(|order| order.column = renamed(std::mem::take(&mut order.column)));
+            ranking
+        });
         Ok(stream)
     }
 }

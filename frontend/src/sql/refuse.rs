@@ -3,6 +3,7 @@
 
 use super::functions::FUNCTIONS;
 use super::place::Places;
+use super::rank::ROW_NUMBER;
 use super::sugar::last_part;
 use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
@@ -10,7 +11,7 @@ use datafusion::logical_expr::Volatility;
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
     OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan,
-    Visit, Visitor,
+    Visit, Visitor, WindowType,
 };
 use sqlparser::tokenizer::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +156,8 @@ impl Check<'_> {
                 let function = function_name(name);
                 if !WINDOW_FUNCTIONS.contains(&function.as_str()) {
                     let error = Error::new(sqlstate::UNDEFINED_FUNCTION, format!("the table function {function} does not exist"));
-                    return self.stop(name.span(), error.with_hint("tumble(t, ts, INTERVAL '1 minute') works"));
+                    return self
+                        .stop(name.span(), error.with_hint("tumble, hop, cumulate and session are: tumble(t, ts, INTERVAL '1 minute')"));
                 }
                 match args.args.first() {
                     Some(
@@ -274,11 +276,7 @@ impl Check<'_> {
         if function.over.is_some()
             || FUNCTIONS.window.contains(&name) && !FUNCTIONS.scalar.contains_key(&name) && !FUNCTIONS.other_aggregates.contains(&name)
         {
-            return self.not_streaming(
-                span,
-                "functions over rows (OVER) are not available yet",
-                "aggregate in a window: GROUP BY … over tumble(…)",
-            );
+            return self.over_rows(function, &name);
         }
         if FUNCTIONS.aggregate.contains_key(name.as_str()) {
             if let FunctionArguments::List(list) = &function.args {
@@ -316,6 +314,13 @@ impl Check<'_> {
             return self.not_streaming(span, &format!("{name} cannot stand here"), hint);
         }
         let error = Error::new(sqlstate::UNDEFINED_FUNCTION, format!("function {name} does not exist"));
+        let bound = WINDOW_FUNCTIONS.iter().find(|function| name.strip_prefix(**function).is_some_and(|rest| rest.starts_with('_')));
+        if let Some(function) = bound {
+            let hint = format!(
+                "beside GROUP BY {function}(…) there are {function}_start(…), {function}_end(…) and {function}_time(…), with the same arguments or none"
+            );
+            return self.stop(span, error.with_hint(hint));
+        }
         let known = FUNCTIONS.scalar.keys().map(String::as_str).chain(FUNCTIONS.aggregate.keys().copied());
         self.stop(
             span,
@@ -324,6 +329,31 @@ impl Check<'_> {
                 None => error,
             },
         )
+    }
+}
+
+impl Check<'_> {
+    /// Of the functions over rows a job has `row_number()`, for the first rows of a window.
+    fn over_rows(&self, function: &Function, name: &str) -> Flow {
+        let span = function.name.span();
+        if name == ROW_NUMBER && matches!(function.over, Some(WindowType::WindowSpec(_))) && function.filter.is_none() {
+            return NEXT;
+        }
+        let (message, hint) = match name {
+            "row_number" => (
+                "row_number() needs its window in place".to_owned(),
+                "write row_number() OVER (PARTITION BY window_start, window_end ORDER BY …)",
+            ),
+            "rank" | "dense_rank" => (
+                format!("{name}() is not available in a job: rows that are equal would all have to be kept"),
+                "row_number() works: row_number() OVER (PARTITION BY window_start, window_end ORDER BY …)",
+            ),
+            _ => (
+                "functions over rows (OVER) are not available in a job, but for row_number()".to_owned(),
+                "aggregate in a window: GROUP BY … over tumble(…)",
+            ),
+        };
+        self.not_streaming(span, &message, hint)
     }
 }
 

@@ -2,6 +2,7 @@
 //! types. A lookup never waits: the snapshot was taken before.
 
 use super::functions::FUNCTIONS;
+use super::rank;
 use super::window::WindowPlanner;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
@@ -93,8 +94,8 @@ impl ContextProvider for Scope {
         FUNCTIONS.aggregate.get(name).cloned()
     }
 
-    fn get_window_meta(&self, _: &str) -> Option<Arc<WindowUDF>> {
-        None
+    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        rank::named(name)
     }
 
     fn get_variable_type(&self, _: &[String]) -> Option<DataType> {

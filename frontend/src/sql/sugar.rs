@@ -21,6 +21,7 @@ impl VisitorMut for Sugar {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         group_key(select);
+        group_by_time(select);
         name_columns(select);
         ControlFlow::Continue(())
     }
@@ -55,8 +56,29 @@ fn group_key(select: &mut Select) {
         Expr::Identifier(ident)
     };
     keys.splice(at..=at, [column("window_start"), column("window_end")]);
+    // Within the call the table has its own name.
+    let own = match (&table, &alias) {
+        (_, Some(alias)) => Some(folded(&alias.name)),
+        (Expr::CompoundIdentifier(idents), None) => idents.last().map(folded),
+        (_, None) => None,
+    };
+    let inner = unqualified(list.args, own.as_deref());
+    let bounds = Bounds { function: function.name.to_string().to_lowercase(), args: &inner, own };
+    for item in &mut select.projection {
+        // A call that stands alone gives its name to its column.
+        if let SelectItem::UnnamedExpr(expr @ Expr::Function(_)) = item
+            && bounds.column(expr).is_some()
+            && let Some(name) = natural_name(expr)
+        {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+        }
+        let _ = VisitMut::visit(item, &mut &bounds);
+    }
+    if let Some(having) = &mut select.having {
+        let _ = VisitMut::visit(having, &mut &bounds);
+    }
     let mut args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(table))];
-    args.extend(list.args);
+    args.extend(inner);
     from.relation = TableFactor::Table {
         name: function.name,
         alias,
@@ -69,6 +91,86 @@ fn group_key(select: &mut Select) {
         sample: None,
         index_hints: Vec::new(),
     };
+}
+
+/// Arguments without the name of the table before their columns.
+fn unqualified(args: Vec<FunctionArg>, table: Option<&str>) -> Vec<FunctionArg> {
+    let bare = |arg: FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(idents))) => match idents.as_slice() {
+            [name, column] if Some(folded(name).as_str()) == table => {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(column.clone())))
+            }
+            _ => FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(idents))),
+        },
+        other => other,
+    };
+    args.into_iter().map(bare).collect()
+}
+
+/// `window_time` goes with `window_end`: who groups by the end of a window may select its time.
+fn group_by_time(select: &mut Select) {
+    let windowed = select.from.iter().any(|from| match &from.relation {
+        TableFactor::Table { name, args: Some(_), .. } => WINDOW_FUNCTIONS.contains(&name.to_string().to_lowercase().as_str()),
+        _ => false,
+    });
+    let GroupByExpr::Expressions(keys, _) = &mut select.group_by else { return };
+    let names = |keys: &[Expr], wanted: &str| keys.iter().any(|key| natural_column(key).as_deref() == Some(wanted));
+    if windowed && names(keys, "window_end") && !names(keys, "window_time") {
+        keys.push(Expr::Identifier(Ident::new("window_time")));
+    }
+}
+
+/// The folded name of a bare column.
+fn natural_column(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Identifier(ident) => Some(folded(ident)),
+        Expr::CompoundIdentifier(idents) => idents.last().map(folded),
+        _ => None,
+    }
+}
+
+/// `tumble_start(…)` and the like beside a window that is a group key, with its arguments or none.
+struct Bounds<'a> {
+    /// Folded name of the window function.
+    function: String,
+    args: &'a [FunctionArg],
+    /// Name of the table.
+    own: Option<String>,
+}
+
+impl Bounds<'_> {
+    /// The window column that a call stands for.
+    fn column(&self, expr: &Expr) -> Option<Expr> {
+        let Expr::Function(call) = expr else { return None };
+        let name = call.name.to_string().to_lowercase();
+        let column = match name.strip_prefix(self.function.as_str())? {
+            "_start" => "window_start",
+            "_end" => "window_end",
+            "_time" | "_rowtime" => "window_time",
+            _ => return None,
+        };
+        let same = match &call.args {
+            FunctionArguments::None => true,
+            FunctionArguments::List(list) => list.args.is_empty() || unqualified(list.args.clone(), self.own.as_deref()) == self.args,
+            FunctionArguments::Subquery(_) => false,
+        };
+        let mut ident = Ident::new(column);
+        if let Some(called) = call.name.0.first().and_then(|part| part.as_ident()) {
+            ident.span = called.span;
+        }
+        same.then_some(Expr::Identifier(ident))
+    }
+}
+
+impl VisitorMut for &Bounds<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Some(column) = self.column(expr) {
+            *expr = column;
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 fn window_call(expr: &Expr) -> Option<&ast::Function> {

@@ -9,7 +9,7 @@ use super::statement::{CreateJob, CreateSink, CreateSource, ExplainFormat, JobCh
 use super::{Engine, Outcome, sample, show};
 use crate::error::{Error, sqlstate};
 use crate::options;
-use serde_json::{Map as Fields, Value as Json};
+use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_hub::error::Error as HubError;
@@ -18,7 +18,7 @@ use weir_planner::check::notices;
 use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId};
 use weir_planner::plan::JobPlan;
-use weir_planner::spec::{Source, SourceColumn};
+use weir_planner::spec::{JobSpec, OperatorKind, Sliding, Source, SourceColumn, Window, WindowShape};
 
 /// How long CREATE JOB and ALTER JOB START wait to say how the job stands (SQL-14).
 const FIRST_LOOK: Duration = Duration::from_secs(3);
@@ -106,16 +106,48 @@ pub(crate) fn lowered(engine: &Engine, create: &CreateJob, places: &Places) -> R
 
 pub(crate) fn with_options(mut lowered: Lowered, create: &CreateJob) -> Result<(Lowered, DesiredState), Error> {
     let mut desired = DesiredState::Running;
-    let mut fields = Fields::new();
+    let (mut fields, mut of_windows) = (Fields::new(), Fields::new());
     for option in &create.options {
         if option.key == "start" {
             desired = start_option(option)?;
+        } else if let Some(field) = option.key.strip_prefix("window.") {
+            of_windows.insert(field.to_owned(), Json::from(option.value.as_str()));
         } else {
             fields.insert(option.key.clone(), Json::from(option.value.as_str()));
         }
     }
     options::apply_job_options(&mut lowered.spec, &fields).map_err(|fault| ddl::located(&create.options, &fault, create.name.position))?;
+    window_options(&mut lowered, create, &of_windows)?;
     Ok((lowered, desired))
+}
+
+/// Options by name.
+type Fields = serde_json::Map<String, Json>;
+
+/// Sets `window.…` of every window of the query (SQL-13).
+fn window_options(lowered: &mut Lowered, create: &CreateJob, fields: &Fields) -> Result<(), Error> {
+    let Some(first) = create.options.iter().find(|option| option.key.starts_with("window.")) else { return Ok(()) };
+    // Where results of windows are put together there is no window that could be empty.
+    let unfilled: Fields = fields.iter().filter(|(name, _)| !name.starts_with("emit_empty")).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let mut windows = 0;
+    for operator in &mut lowered.spec.operators {
+        let OperatorKind::Window(window) = &mut operator.kind else { continue };
+        let fields = if lowered.regroupings.contains(&operator.id) { &unfilled } else { fields };
+        options::apply_window_options(window, fields).map_err(|mut fault| {
+            fault.path = format!("window.{}", fault.path);
+            ddl::located(&create.options, &fault, first.key_position)
+        })?;
+        windows += 1;
+    }
+    if windows == 0 {
+        return Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            format!("{} is an option of windows, and this query has none", first.key),
+        )
+        .with_hint("leave it out, or aggregate in a window: FROM tumble(t, ts, INTERVAL '1 minute') GROUP BY …")
+        .at(first.key_position));
+    }
+    Ok(())
 }
 
 fn start_option(option: &WithOption) -> Result<DesiredState, Error> {
@@ -140,6 +172,7 @@ pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Pla
     let (lowered, desired) = lowered(engine, create, places)?;
     engine.validate(&lowered.spec).map_err(|error| of_create(error, create))?;
     let mut notes = notices(&lowered.spec);
+    notes.extend(gaps(&lowered.spec));
     let id = lowered.spec.id.clone();
     let job =
         NewJob { spec: lowered.spec, sql: Some(create.sql.clone()), uses: lowered.uses, stream: None, desired, places: BTreeMap::new() };
@@ -150,6 +183,20 @@ pub(super) async fn create_job(engine: &Engine, create: &CreateJob, places: &Pla
         notes.push(format!("job '{id}' is created, not started: ALTER JOB {id} START starts it"));
     }
     Ok(done("CREATE JOB", notes))
+}
+
+/// Windows that leave rows out, since their slide is longer than their size.
+fn gaps(spec: &JobSpec) -> Vec<String> {
+    let windows = spec.operators.iter().filter_map(|operator| operator.kind.timed_window());
+    let gap = |window: &Window| match &window.window {
+        WindowShape::Sliding(Sliding { size_ms, slide_ms, .. }) if slide_ms > size_ms => Some(format!(
+            "hop with a slide of {slide_ms} ms and a size of {size_ms} ms leaves gaps, whose rows count nowhere: the slide stands before the size"
+        )),
+        WindowShape::Sliding(_) | WindowShape::Tumbling(_) | WindowShape::Session(_) | WindowShape::Cumulate(_) | WindowShape::Batch(_) => {
+            None
+        }
+    };
+    windows.filter_map(gap).collect()
 }
 
 /// The refusal of a job at its name, or at the WITH option that a fault is about.

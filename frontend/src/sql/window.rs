@@ -1,47 +1,60 @@
-//! Window table functions: `tumble(t, ts, size [, offset])` and the standard
-//! `TUMBLE(TABLE t, DESCRIPTOR(ts), size)` become a plan node that adds `window_start`,
-//! `window_end` and `window_time` to its input (SQL-2).
+//! Window table functions: `tumble(t, ts, size)`, `hop(t, ts, slide, size)`, `cumulate(t, ts, step, max)` and
+//! `session(t, ts, gap)`, or the standard `HOP(TABLE t, DESCRIPTOR(ts), slide, size)`, become a plan
+//! node that adds `window_start`, `window_end` and `window_time` to its input (SQL-2).
+
+mod call;
 
 use super::duration::interval_parts_ms;
 use crate::error::{Error, sqlstate};
 use arrow::datatypes::{DataType, Field, TimeUnit};
+use call::{Call, SIGNATURES, Signature};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, Result};
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::scalar::ScalarValue;
-use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, Spanned, TableFactor};
+use sqlparser::ast::{self, Spanned, TableFactor};
+use sqlparser::tokenizer::Span;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
+use weir_planner::nearest::nearest;
+use weir_planner::spec::{Cumulate, Session, Sliding, Tumbling, WindowShape};
+use weir_planner::window::{DAY_MS, Zone};
 
 /// Columns that a window adds, in order.
 pub(crate) const WINDOW_COLUMNS: [&str; 3] = ["window_start", "window_end", "window_time"];
 
-/// Names of window functions; only the first runs yet.
+/// Names of window functions.
 pub(crate) const WINDOW_FUNCTIONS: [&str; 4] = ["tumble", "hop", "session", "cumulate"];
 
-/// Rows of `input`, each with the tumbling window that holds its event time.
+/// Rows of `input`, each with the windows that hold its event time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tumble {
+pub(crate) struct Assign {
     pub input: LogicalPlan,
     pub time: Column,
-    pub size_ms: i64,
-    pub offset_ms: i64,
+    pub shape: WindowShape,
     /// Line and column of the call, for errors found later.
     pub place: (u64, u64),
     schema: DFSchemaRef,
 }
 
-impl PartialOrd for Tumble {
+impl PartialOrd for Assign {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        (&self.time, self.size_ms, self.offset_ms, self.place).partial_cmp(&(&other.time, other.size_ms, other.offset_ms, other.place))
+        let by_place = (&self.time, self.place).partial_cmp(&(&other.time, other.place));
+        by_place.filter(|order| *order != Ordering::Equal || self == other)
     }
 }
 
-impl UserDefinedLogicalNodeCore for Tumble {
+impl UserDefinedLogicalNodeCore for Assign {
     fn name(&self) -> &str {
-        "Tumble"
+        match self.shape {
+            WindowShape::Tumbling(_) => "Tumble",
+            WindowShape::Sliding(_) => "Hop",
+            WindowShape::Cumulate(_) => "Cumulate",
+            WindowShape::Session(_) => "Session",
+            WindowShape::Batch(_) => "Batch",
+        }
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
@@ -57,22 +70,43 @@ impl UserDefinedLogicalNodeCore for Tumble {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "Tumble: time={}, size={} ms, offset={} ms", self.time, self.size_ms, self.offset_ms)
+        write!(f, "{}: time={}", self.name(), self.time)?;
+        match &self.shape {
+            WindowShape::Tumbling(Tumbling { size_ms, offset_ms, timezone }) => {
+                write!(f, ", size={size_ms} ms, offset={offset_ms} ms")?;
+                timezone.iter().try_for_each(|zone| write!(f, ", time zone={zone}"))
+            }
+            WindowShape::Sliding(Sliding { size_ms, slide_ms, offset_ms }) => {
+                write!(f, ", slide={slide_ms} ms, size={size_ms} ms, offset={offset_ms} ms")
+            }
+            WindowShape::Cumulate(Cumulate { max_size_ms, step_ms, offset_ms }) => {
+                write!(f, ", step={step_ms} ms, max={max_size_ms} ms, offset={offset_ms} ms")
+            }
+            WindowShape::Session(Session { gap_ms }) => write!(f, ", gap={gap_ms} ms"),
+            WindowShape::Batch(_) => Ok(()),
+        }
     }
 
     fn with_exprs_and_inputs(&self, mut exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
         match (exprs.pop(), inputs.pop()) {
             (Some(Expr::Column(time)), Some(input)) if exprs.is_empty() && inputs.is_empty() => {
                 let schema = with_window_columns(input.schema())?;
-                Ok(Tumble { input, time, schema, ..self.clone() })
+                Ok(Assign { input, time, schema, ..self.clone() })
             }
             _ => Err(DataFusionError::Internal("a window takes one column and one input".to_owned())),
         }
     }
 }
 
+/// Whether a column of the input can be seen behind a window over it: the bounds of the windows that
+/// it is a result of cannot where the new window's have their names.
+pub(crate) fn stays(name: &str) -> bool {
+    !WINDOW_COLUMNS.contains(&name)
+}
+
 fn with_window_columns(input: &DFSchema) -> Result<DFSchemaRef> {
-    let mut fields: Vec<_> = input.iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
+    let own = input.iter().filter(|(_, field)| stays(field.name()));
+    let mut fields: Vec<_> = own.map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
     for name in WINDOW_COLUMNS {
         fields.push((None, Arc::new(Field::new(name, DataType::Timestamp(TimeUnit::Millisecond, None), false))));
     }
@@ -89,44 +123,29 @@ impl RelationPlanner for WindowPlanner {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let function = name.to_string().to_lowercase();
-        let span = name.span();
-        if !WINDOW_FUNCTIONS.contains(&function.as_str()) {
+        let Some(signature) = SIGNATURES.iter().find(|signature| signature.function == function) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
-        }
-        let call = Call::read(&function, &args.args).map_err(|error| placed(error, span))?;
-        let input = context.plan(call.table)?;
-        if has_window(&input) {
-            let error = Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a window over a window is not available yet");
-            return Err(placed(error.with_hint("write the finer windows to a sink, and read that in a second job"), span));
-        }
-        let time_span = call.time.span();
-        let time = match context.sql_to_expr(call.time, input.schema())? {
-            Expr::Column(column) => column,
-            _ => {
-                let error =
-                    Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the second argument of {function} is the time column's name"));
-                return Err(placed(error.with_hint("name the column that the source's WATERMARK clause names"), time_span));
-            }
         };
-        for column in WINDOW_COLUMNS {
-            if input.schema().has_column_with_unqualified_name(column) {
-                let error = Error::new("42701", format!("{function} adds a column '{column}', and its input has one already"));
-                return Err(placed(error.with_hint("rename the input's column in a subquery"), span));
-            }
-        }
-        let size_span = call.size.span();
-        let size_ms = milliseconds(call.size, context, input.schema())?;
-        if size_ms <= 0 {
-            return Err(placed(Error::new(sqlstate::INVALID_PARAMETER_VALUE, "the size of a window must be positive"), size_span));
-        }
-        let offset_ms = match call.offset {
-            Some(offset) => milliseconds(offset, context, input.schema())?,
-            None => 0,
+        let span = name.span();
+        let call = Call::read(signature, &args.args).map_err(|error| placed(error, span))?;
+        let input = context.plan(call.table.clone())?;
+        let time_span = or(call.time.span(), span);
+        let Expr::Column(time) = context.sql_to_expr(call.time.clone(), input.schema())? else {
+            let error =
+                Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the second argument of {function} is the time column's name"));
+            return Err(placed(error.with_hint(format!("write {}", signature.usage)), time_span));
         };
+        // What windows have given has bounds of its own, which the new ones take the place of.
+        if !has_window(&input)
+            && let Some(column) = WINDOW_COLUMNS.iter().find(|column| input.schema().has_column_with_unqualified_name(column))
+        {
+            let error = Error::new("42701", format!("{function} adds a column '{column}', and its input has one already"));
+            return Err(placed(error.with_hint("rename the input's column in a subquery"), span));
+        }
+        let shape = Lengths { signature, context, schema: input.schema(), span }.shape(&call)?;
         let schema = with_window_columns(input.schema())?;
         let place = (span.start.line, span.start.column);
-        let node = Tumble { input, time, size_ms, offset_ms, place, schema };
-        let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });
+        let plan = LogicalPlan::Extension(Extension { node: Arc::new(Assign { input, time, shape, place, schema }) });
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }
@@ -134,7 +153,7 @@ impl RelationPlanner for WindowPlanner {
 fn has_window(plan: &LogicalPlan) -> bool {
     let mut open = vec![plan];
     while let Some(plan) = open.pop() {
-        if matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<Tumble>()) {
+        if matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<Assign>()) {
             return true;
         }
         open.extend(plan.inputs());
@@ -142,109 +161,115 @@ fn has_window(plan: &LogicalPlan) -> bool {
     false
 }
 
-/// The arguments of a window function, by role.
-struct Call {
-    table: TableFactor,
-    time: ast::Expr,
-    size: ast::Expr,
-    offset: Option<ast::Expr>,
+/// Reads the lengths of one call.
+struct Lengths<'a> {
+    signature: &'a Signature,
+    context: &'a mut dyn RelationPlannerContext,
+    schema: &'a DFSchema,
+    /// Of the function's name.
+    span: Span,
 }
 
-impl Call {
-    fn read(function: &str, args: &[FunctionArg]) -> Result<Call, Error> {
-        if function != "tumble" {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{function} windows are not available yet"))
-                .with_hint("tumble(t, ts, INTERVAL '1 minute') works"));
-        }
-        let usage = || {
-            Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{function} does not take these arguments")).with_hint(
-                "write tumble(t, ts, INTERVAL '1 minute' [, INTERVAL 'offset']) or TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 minute')",
-            )
-        };
-        let (mut positional, mut named) = (Vec::new(), Vec::new());
-        for arg in args {
-            match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) if named.is_empty() => positional.push(expr.clone()),
-                FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => named.push((name.value.to_lowercase(), expr.clone())),
-                _ => return Err(usage()),
+impl Lengths<'_> {
+    fn shape(mut self, call: &Call) -> Result<WindowShape> {
+        let mut lengths = Vec::new();
+        for (expr, names) in call.lengths.iter().zip(self.signature.lengths) {
+            let ms = self.milliseconds(expr)?;
+            if ms <= 0 {
+                let name = names.first().unwrap_or(&"length");
+                let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the {name} of a window must be positive"));
+                return Err(self.wrong(expr, error.with_hint("write for example INTERVAL '1 minute'")));
             }
+            lengths.push(ms);
         }
-        let mut positional = positional.into_iter();
-        let mut take = |names: &[&str]| -> Option<ast::Expr> {
-            positional.next().or_else(|| named.iter().position(|(name, _)| names.contains(&name.as_str())).map(|at| named.remove(at).1))
+        let offset_ms = call.offset.as_ref().map_or(Ok(0), |offset| self.milliseconds(offset))?;
+        match (self.signature.function, lengths.as_slice()) {
+            ("tumble", &[size_ms]) => {
+                let timezone = call.timezone.as_ref().map(|zone| self.zone(zone, size_ms, call)).transpose()?;
+                Ok(WindowShape::Tumbling(Tumbling { size_ms, offset_ms, timezone }))
+            }
+            ("hop", &[slide_ms, size_ms]) => Ok(WindowShape::Sliding(Sliding { size_ms, slide_ms, offset_ms })),
+            ("cumulate", &[step_ms, max_size_ms]) => {
+                if max_size_ms % step_ms == 0 {
+                    return Ok(WindowShape::Cumulate(Cumulate { max_size_ms, step_ms, offset_ms }));
+                }
+                let error = Error::new(
+                    sqlstate::INVALID_PARAMETER_VALUE,
+                    format!("the max of cumulate, {max_size_ms} ms, is not a multiple of its step, {step_ms} ms"),
+                );
+                let hint = if step_ms % max_size_ms == 0 {
+                    format!("the step stands first: write {}", self.signature.usage)
+                } else {
+                    format!("take a max of {} ms", max_size_ms.saturating_add(step_ms - max_size_ms % step_ms))
+                };
+                Err(self.wrong(call.lengths.last().unwrap_or(&call.time), error.with_hint(hint)))
+            }
+            ("session", &[gap_ms]) => Ok(WindowShape::Session(Session { gap_ms })),
+            (function, _) => Err(DataFusionError::Internal(format!("{function} has no shape"))),
+        }
+    }
+
+    /// The time zone, which windows of whole days follow.
+    fn zone(&self, expr: &ast::Expr, size_ms: i64, call: &Call) -> Result<String> {
+        let Some(name) = call::text(expr) else {
+            let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, "a time zone is a constant text");
+            return Err(self.wrong(expr, error.with_hint("write for example 'Europe/Berlin'")));
         };
-        let (data, time, size, offset) = (take(&["data"]), take(&["timecol"]), take(&["size"]), take(&["offset"]));
-        let timezone = take(&["timezone"]);
-        let (Some(data), Some(time), Some(size)) = (data, time, size) else { return Err(usage()) };
-        if positional.next().is_some() || !named.is_empty() {
-            return Err(usage());
+        let Some(zone) = Zone::named(name) else {
+            let folded = name.to_lowercase();
+            let cased = Zone::names().find(|known| known.to_lowercase() == folded);
+            let hint = match cased.or_else(|| nearest(name, Zone::names())) {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => "name it as the IANA database does, such as 'Europe/Berlin' or 'UTC'".to_owned(),
+            };
+            let message = format!("the time zone '{}' is not known", name.escape_debug());
+            return Err(self.wrong(expr, Error::new(sqlstate::INVALID_PARAMETER_VALUE, message).with_hint(hint)));
+        };
+        if size_ms % DAY_MS != 0 {
+            let message = "the size of a window in a time zone is whole days";
+            let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, message)
+                .with_hint("write for example INTERVAL '1 day'; shorter windows need no time zone, an offset moves them");
+            return Err(self.wrong(call.lengths.first().unwrap_or(expr), error));
         }
-        if timezone.is_some() || offset.as_ref().is_some_and(is_text) {
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a time zone for windows is not available yet")
-                .with_hint("windows are cut in UTC; an offset moves them: tumble(t, ts, INTERVAL '1 day', INTERVAL '-1 hour')"));
-        }
-        Ok(Call { table: table(data).ok_or_else(usage)?, time: descriptor(time).ok_or_else(usage)?, size, offset })
+        Ok(zone.name().to_owned())
+    }
+
+    fn milliseconds(&mut self, expr: &ast::Expr) -> Result<i64> {
+        let planned = self.context.sql_to_expr(expr.clone(), self.schema)?;
+        let (value, sign) = match &planned {
+            Expr::Negative(inner) => (&**inner, -1),
+            other => (other, 1),
+        };
+        let error = match value {
+            Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
+                match interval_parts_ms(interval.months, interval.days, interval.nanoseconds) {
+                    Ok(ms) => return Ok(ms * sign),
+                    Err(message) => Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the length of a window: {message}"))
+                        .with_hint("write for example INTERVAL '1 minute'"),
+                }
+            }
+            Expr::Column(column) => {
+                let message = format!("'{}' is a column, and this argument of {} is a length", column.name, self.signature.function);
+                Error::new(sqlstate::INVALID_PARAMETER_VALUE, message).with_hint(format!("write {}", self.signature.usage))
+            }
+            _ => Error::new(sqlstate::INVALID_PARAMETER_VALUE, "the length of a window is a constant INTERVAL")
+                .with_hint("write for example INTERVAL '1 minute'"),
+        };
+        Err(self.wrong(expr, error))
+    }
+
+    fn wrong(&self, expr: &ast::Expr, error: Error) -> DataFusionError {
+        placed(error, or(expr.span(), self.span))
     }
 }
 
-fn is_text(expr: &ast::Expr) -> bool {
-    matches!(expr, ast::Expr::Value(value) if matches!(value.value, ast::Value::SingleQuotedString(_)))
-}
-
-/// The first argument as something that FROM takes: a name or a subquery.
-fn table(expr: ast::Expr) -> Option<TableFactor> {
-    let name = match expr {
-        ast::Expr::Identifier(ident) => vec![ident],
-        ast::Expr::CompoundIdentifier(idents) => idents,
-        ast::Expr::Subquery(subquery) => {
-            return Some(TableFactor::Derived { lateral: false, subquery, alias: None, sample: None });
-        }
-        _ => return None,
-    };
-    Some(TableFactor::Table {
-        name: ast::ObjectName::from(name),
-        alias: None,
-        args: None,
-        with_hints: Vec::new(),
-        version: None,
-        with_ordinality: false,
-        partitions: Vec::new(),
-        json_path: None,
-        sample: None,
-        index_hints: Vec::new(),
-    })
-}
-
-/// `ts` out of `DESCRIPTOR(ts)` or `ts`.
-fn descriptor(expr: ast::Expr) -> Option<ast::Expr> {
-    let ast::Expr::Function(function) = expr else { return Some(expr) };
-    if !function.name.to_string().eq_ignore_ascii_case("descriptor") {
-        return None;
-    }
-    let ast::FunctionArguments::List(list) = function.args else { return None };
-    match <[FunctionArg; 1]>::try_from(list.args) {
-        Ok([FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))]) => Some(expr),
-        _ => None,
-    }
-}
-
-fn milliseconds(expr: ast::Expr, context: &mut dyn RelationPlannerContext, schema: &DFSchema) -> Result<i64> {
-    let span = expr.span();
-    let wrong = |message: &str| {
-        let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, message).with_hint("write for example INTERVAL '1 minute'");
-        Err(placed(error, span))
-    };
-    match context.sql_to_expr(expr, schema)? {
-        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
-            interval_parts_ms(interval.months, interval.days, interval.nanoseconds)
-                .or_else(|message| wrong(&format!("the length of a window: {message}")))
-        }
-        _ => wrong("the length of a window is a constant INTERVAL"),
-    }
+/// A span, or another where it says nothing.
+fn or(span: Span, other: Span) -> Span {
+    if span == Span::empty() { other } else { span }
 }
 
 /// Carries an error of ours through DataFusion's planner; its place is a span, resolved at the end.
-fn placed(error: Error, span: sqlparser::tokenizer::Span) -> DataFusionError {
+fn placed(error: Error, span: Span) -> DataFusionError {
     DataFusionError::External(Box::new(Placed { error, span }))
 }
 
@@ -253,5 +278,5 @@ fn placed(error: Error, span: sqlparser::tokenizer::Span) -> DataFusionError {
 #[error("{error}")]
 pub(crate) struct Placed {
     pub error: Error,
-    pub span: sqlparser::tokenizer::Span,
+    pub span: Span,
 }

@@ -237,7 +237,7 @@ pub struct WindowAggregate {
 }
 
 /// Window shapes: exactly one key in text, such as `tumbling: {size_ms: 60000}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowShape {
     /// Back to back.
@@ -253,12 +253,12 @@ pub enum WindowShape {
 }
 
 /// No fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchShape {}
 
 /// Tumbling windows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tumbling {
     /// Length.
@@ -272,7 +272,7 @@ pub struct Tumbling {
 }
 
 /// Sliding windows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sliding {
     /// Length.
@@ -285,7 +285,7 @@ pub struct Sliding {
 }
 
 /// Session windows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
     /// Silence that ends one.
@@ -293,7 +293,7 @@ pub struct Session {
 }
 
 /// Cumulating windows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cumulate {
     /// Longest.

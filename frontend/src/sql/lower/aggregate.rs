@@ -2,14 +2,17 @@
 //! or keys computed.
 
 use super::Lowering;
-use super::stream::{Out, Stream, as_window_column, columns_of, conjuncts, projection, reads_window, settled, text};
+use super::stream::{
+    Bounds, Out, Stream, Time, Windowing, all, as_marked, columns_of, conjuncts, marked, projection, reads_marked, settled, substituted,
+    text,
+};
 use crate::error::{Error, sqlstate};
-use crate::sql::convert::{Converter, joined};
+use crate::sql::convert::Converter;
 use crate::sql::sugar::unique;
 use datafusion::common::Column;
 use datafusion::logical_expr::{Aggregate as DfAggregate, Expr as Df};
 use std::collections::BTreeSet;
-use weir_planner::expr::{Aggregate, BinaryOp, Expr};
+use weir_planner::expr::{Aggregate, Expr};
 use weir_planner::spec::{Expression, Map, OnOverflow, OperatorKind, Projection, Trigger, Tumbling, Window, WindowAggregate, WindowShape};
 
 /// One column of GROUP BY.
@@ -20,41 +23,111 @@ enum Group {
     Key(String),
 }
 
+/// A GROUP BY over a window, taken apart.
+struct Grouping<'a> {
+    windowing: Windowing,
+    /// What is known of the windows of its results.
+    bounds: Bounds,
+    /// Window columns are marked.
+    keys: Vec<Expr>,
+    calls: Vec<Aggregate>,
+    /// Names of keys, then of aggregates, where they are known.
+    hints: &'a [Option<String>],
+    /// Of the GROUP BY, in the text.
+    position: usize,
+}
+
 impl Lowering<'_> {
     /// Lowers an aggregate; `hints` name its columns: groups first, then aggregates.
     pub(super) fn aggregate(&mut self, plan: &DfAggregate, hints: &[Option<String>]) -> Result<Stream, Error> {
         let input = plan.input.schema();
         let stream = self.lower(&plan.input, &vec![None; input.fields().len()])?;
-        let grouping = self.landmarks.grouping.unwrap_or(self.fallback);
-        let Some(windowing) = stream.windowing.clone() else {
-            let message = if stream.windowed {
-                "a GROUP BY over a window's results is not available yet"
-            } else {
-                "GROUP BY without a window cannot run as a stream: its groups would never be complete"
-            };
-            let hint =
-                format!("group in a window: FROM tumble({}, ts, INTERVAL '1 minute') GROUP BY …, window_start, window_end", stream.origin);
-            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message).with_hint(hint).at(grouping));
-        };
+        let stream = self.settle(stream)?;
+        let position = self.landmarks.grouping.unwrap_or(self.fallback);
         let mut keys: Vec<Expr> = Vec::new();
         for expr in &plan.group_expr {
-            keys.push(self.compose(expr, &stream, input).map_err(|error| Error { position: Some(grouping), ..error })?);
+            keys.push(self.compose(expr, &stream, input).map_err(|error| Error { position: Some(position), ..error })?);
         }
-        if !keys.iter().any(|key| as_window_column(key).is_some()) {
+        let (windowing, bounds) = match (&stream.windowing, &stream.windows) {
+            (Some(windowing), _) => self.grouped(windowing, &keys, position)?,
+            (None, Some(bounds)) => {
+                let bounds = bounds.clone();
+                (self.regrouped(&stream, &bounds, &mut keys, position)?, bounds)
+            }
+            (None, None) => {
+                let message = "GROUP BY without a window cannot run as a stream: its groups would never be complete";
+                let time = stream.event_time().unwrap_or("ts");
+                let hint = format!(
+                    "group in a window: FROM tumble({}, {time}, INTERVAL '1 minute') GROUP BY …, window_start, window_end",
+                    stream.origin
+                );
+                return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message).with_hint(hint).at(position));
+            }
+        };
+        let calls: Vec<Aggregate> = plan.aggr_expr.iter().map(|call| self.call(call, &stream, plan)).collect::<Result<_, _>>()?;
+        self.window(stream, Grouping { windowing, bounds, keys, calls, hints, position })
+    }
+
+    /// The window of rows that have one and are grouped by it.
+    fn grouped(&self, windowing: &Windowing, keys: &[Expr], position: usize) -> Result<(Windowing, Bounds), Error> {
+        let names = |column: &str| keys.iter().any(|key| as_marked(key) == Some(column));
+        let names_end = names("window_end") || names("window_time");
+        if !names_end && !names("window_start") {
             return Err(Error::new(sqlstate::GROUPING_ERROR, "a window's GROUP BY names its window")
                 .with_hint("add window_start, window_end to GROUP BY")
-                .at(grouping));
+                .at(position));
         }
-        if let Some(mixed) = keys.iter().find(|key| as_window_column(key).is_none() && reads_window(key)) {
+        let bounds = match &windowing.shape {
+            WindowShape::Tumbling(_) | WindowShape::Sliding(_) => Bounds::Even(windowing.shape.clone()),
+            WindowShape::Session(_) | WindowShape::Batch(_) => Bounds::Uneven,
+            WindowShape::Cumulate(_) => {
+                if !names_end {
+                    let message = "windows of cumulate that start together end apart: their GROUP BY names the end";
+                    return Err(Error::new(sqlstate::GROUPING_ERROR, message)
+                        .with_hint("add window_start, window_end to GROUP BY")
+                        .at(position));
+                }
+                Bounds::Uneven
+            }
+        };
+        if let Some(mixed) = keys.iter().find(|key| as_marked(key).is_none() && reads_marked(key)) {
             return Err(Error::new(
                 sqlstate::FEATURE_NOT_SUPPORTED,
                 format!("grouping by an expression over window columns is not available: {mixed}").replace('\u{0}', ""),
             )
             .with_hint("group by window_start and window_end, and compute on them in the select list")
-            .at(grouping));
+            .at(position));
         }
-        let calls: Vec<Aggregate> = plan.aggr_expr.iter().map(|call| self.call(call, &stream, plan)).collect::<Result<_, _>>()?;
-        self.window(stream, windowing, keys, calls, hints, grouping)
+        Ok((windowing.clone(), bounds))
+    }
+
+    /// The window of results of windows that are grouped by their window: what ends together is one
+    /// millisecond of event time. A start goes with the other keys. Marks the columns of the end.
+    fn regrouped(&self, stream: &Stream, bounds: &Bounds, keys: &mut [Expr], position: usize) -> Result<Windowing, Error> {
+        let times: Vec<Option<Time>> = keys.iter().map(|key| stream.time_of(key)).collect();
+        let names_end = times.iter().any(|time| matches!(time, Some(Time::End | Time::Event)));
+        let names_start = times.contains(&Some(Time::Start));
+        if !names_end && !names_start {
+            let message = "a GROUP BY over a window's results names their window, or its groups would never be complete";
+            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("add window_start, window_end to GROUP BY, or group in a longer window: FROM tumble((SELECT …, window_time …), window_time, INTERVAL '1 hour')")
+                .at(position));
+        }
+        if !names_end && !matches!(bounds, Bounds::Even(_)) {
+            let message = "windows that start together may end apart here: a GROUP BY over their results names the end";
+            return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("add window_start, window_end to GROUP BY")
+                .at(position));
+        }
+        for (key, time) in keys.iter_mut().zip(times) {
+            match time {
+                Some(Time::End) => *key = marked("window_end"),
+                Some(Time::Event) => *key = marked("window_time"),
+                Some(Time::Start) | None => {}
+            }
+        }
+        let shape = WindowShape::Tumbling(Tumbling { size_ms: 1, offset_ms: 0, timezone: None });
+        Ok(Windowing { shape, time: None, ty: None, position })
     }
 
     fn call(&self, call: &Df, stream: &Stream, plan: &DfAggregate) -> Result<Aggregate, Error> {
@@ -72,7 +145,7 @@ impl Lowering<'_> {
         let aggregate = Converter { schema, column: &column }
             .aggregate(call)
             .map_err(|error| if error.position.is_none() { error.at(position) } else { error })?;
-        let reads = aggregate.columns().any(|column| reads_window(&column.expr)) || aggregate.filter.iter().any(reads_window);
+        let reads = aggregate.columns().any(|column| reads_marked(&column.expr)) || aggregate.filter.iter().any(reads_marked);
         if reads {
             return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{name} of a window's own columns is not available"))
                 .with_hint("window_start and window_end are the same for all rows of a window: use them in the select list")
@@ -81,15 +154,8 @@ impl Lowering<'_> {
         Ok(aggregate)
     }
 
-    fn window(
-        &mut self,
-        stream: Stream,
-        windowing: super::Windowing,
-        keys: Vec<Expr>,
-        calls: Vec<Aggregate>,
-        hints: &[Option<String>],
-        grouping: usize,
-    ) -> Result<Stream, Error> {
+    fn window(&mut self, stream: Stream, grouping: Grouping<'_>) -> Result<Stream, Error> {
+        let Grouping { windowing, bounds, keys, calls, hints, position } = grouping;
         let (before, after) = self.split_filter(&stream, &keys)?;
         let mut reserved: BTreeSet<String> = ["window_start".to_owned(), "window_end".to_owned()].into();
         let needed: Vec<String> = {
@@ -100,23 +166,25 @@ impl Lowering<'_> {
                     needed.push(name);
                 }
             }
+            needed.extend(windowing.time.clone().filter(|time| !needed.contains(time)));
             needed
         };
         // Names of keys: a column keeps its own, an expression takes the name that it gets in the end.
+        // A bound of an earlier window cannot keep the name that the new window's has.
         let mut groups = Vec::new();
         let mut computed: Vec<(Expr, String)> = Vec::new();
         let mut names: Vec<String> = Vec::new();
         reserved.extend(keys.iter().filter_map(|key| match key {
-            Expr::Column(name) if as_window_column(key).is_none() => Some(name.clone()),
+            Expr::Column(name) if as_marked(key).is_none() && !bound(name) => Some(name.clone()),
             _ => None,
         }));
         for (at, key) in keys.iter().enumerate() {
-            if let Some(name) = as_window_column(key) {
+            if let Some(name) = as_marked(key) {
                 groups.push(Group::Window(name.to_owned()));
                 continue;
             }
             let name = match (key, computed.iter().find(|(expr, _)| expr == key)) {
-                (Expr::Column(name), _) => name.clone(),
+                (Expr::Column(name), _) if !bound(name) => name.clone(),
                 (_, Some((_, name))) => name.clone(),
                 (_, None) => {
                     let wanted = hints.get(at).cloned().flatten().unwrap_or_else(|| format!("key_{}", computed.len() + 1));
@@ -153,23 +221,32 @@ impl Lowering<'_> {
         if names.is_empty() && aggregates.is_empty() {
             return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, "a window has neither keys nor aggregates")
                 .with_hint("add an aggregate, such as count(*)")
-                .at(grouping));
+                .at(position));
         }
         let mut base = names.clone();
         base.extend(["window_start".to_owned(), "window_end".to_owned()]);
         base.extend(aggregates.iter().map(|aggregate| aggregate.name.clone()));
+        // A start that is a key stays one; behind a window of its own, so do its bounds.
+        let regrouped = stream.windowing.is_none();
+        let starts = keys.iter().zip(&groups).filter_map(|(key, group)| match group {
+            Group::Key(name) if regrouped && stream.time_of(key) == Some(Time::Start) => Some((name.clone(), Time::Start)),
+            Group::Key(_) | Group::Window(_) => None,
+        });
+        let own =
+            [("window_start", Time::Start), ("window_end", Time::End)].into_iter().filter(|(_, time)| !regrouped || *time == Time::End);
+        let times = starts.chain(own.map(|(name, time)| (name.to_owned(), time))).collect();
         let columns: Vec<Out> = groups
             .into_iter()
             .map(|group| match group {
-                Group::Window(name) => settled(super::stream::window_column(&name)),
+                Group::Window(name) => settled(marked(&name)),
                 Group::Key(name) => Expr::Column(name),
             })
             .chain(aggregates.iter().map(|aggregate| Expr::Column(aggregate.name.clone())))
             .map(|expr| Out { expr })
             .collect();
         let window = Window {
-            timestamp_field: None,
-            window: WindowShape::Tumbling(Tumbling { size_ms: windowing.size_ms, offset_ms: windowing.offset_ms, timezone: None }),
+            timestamp_field: windowing.time,
+            window: windowing.shape,
             keys: names,
             aggregates,
             having: None,
@@ -181,31 +258,35 @@ impl Lowering<'_> {
         };
         let to = self.operator("window", OperatorKind::Window(window))?;
         self.edge(from, to)?;
-        Ok(Stream { from: to, base, filter: after, columns, windowing: None, time: None, windowed: true, origin: stream.origin })
+        if regrouped {
+            self.regroupings.insert(self.operators[to].id.clone());
+        }
+        Ok(Stream { filter: after, columns, times, windows: Some(bounds), ..Stream::over(to, base, stream.origin) })
     }
 
     /// WHERE over a window: what reads rows runs before it, what reads window columns after it.
     fn split_filter(&self, stream: &Stream, keys: &[Expr]) -> Result<(Option<Expr>, Option<Expr>), Error> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for term in stream.filter.clone().map(conjuncts).unwrap_or_default() {
-            if !reads_window(&term) {
+            if !reads_marked(&term) {
                 before.push(term);
                 continue;
             }
-            let known = columns_of(&term).into_iter().all(|name| {
-                let column = Expr::Column(name);
-                as_window_column(&column).is_some() || keys.contains(&column)
-            });
+            let known = columns_of(&term).into_iter().all(|name| !bound(&name) && keys.contains(&Expr::Column(name)));
             if !known {
                 return Err(self
                     .refused("a WHERE that compares window columns with columns that are not grouped by is not available")
                     .with_hint("group by the column too, or filter rows in a subquery"));
             }
-            after.push(map_columns(term));
+            after.push(substituted(term, &settled));
         }
-        let all = |terms: Vec<Expr>| (!terms.is_empty()).then(|| joined(BinaryOp::And, terms));
         Ok((all(before), all(after)))
     }
+}
+
+/// Whether the window operator gives a column of this name itself.
+fn bound(name: &str) -> bool {
+    matches!(name, "window_start" | "window_end")
 }
 
 /// The map before a window with computed keys: the keys, and what the aggregates read.
@@ -216,30 +297,4 @@ fn key_projections(names: &[String], computed: &[(Expr, String)], needed: &[Stri
     };
     let rest = needed.iter().filter(|name| !names.contains(name)).map(|name| projection(&Expr::Column(name.clone()), name));
     names.iter().map(key).chain(rest).collect()
-}
-
-/// The same expression over what a window operator gives.
-fn map_columns(expr: Expr) -> Expr {
-    let boxed = |expr: Box<Expr>| Box::new(map_columns(*expr));
-    let all = |exprs: Vec<Expr>| exprs.into_iter().map(map_columns).collect();
-    match expr {
-        Expr::Column(_) => settled(expr),
-        Expr::Literal(_) => expr,
-        Expr::Binary { op, left, right } => Expr::Binary { op, left: boxed(left), right: boxed(right) },
-        Expr::Not(expr) => Expr::Not(boxed(expr)),
-        Expr::Negate(expr) => Expr::Negate(boxed(expr)),
-        Expr::IsNull { expr, negated } => Expr::IsNull { expr: boxed(expr), negated },
-        Expr::IsBoolean { expr, value, negated } => Expr::IsBoolean { expr: boxed(expr), value, negated },
-        Expr::Cast { expr, to, lenient } => Expr::Cast { expr: boxed(expr), to, lenient },
-        Expr::Case { operand, branches, otherwise } => Expr::Case {
-            operand: operand.map(boxed),
-            branches: branches.into_iter().map(|(when, then)| (map_columns(when), map_columns(then))).collect(),
-            otherwise: otherwise.map(boxed),
-        },
-        Expr::Like { expr, pattern, escape, case_insensitive, negated } => {
-            Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, case_insensitive, negated }
-        }
-        Expr::InList { expr, list, negated } => Expr::InList { expr: boxed(expr), list: all(list), negated },
-        Expr::Function { name, version, args } => Expr::Function { name, version, args: all(args) },
-    }
 }

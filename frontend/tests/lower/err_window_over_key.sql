@@ -1,4 +1,4 @@
 CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT,
     WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
   WITH (connector = 'kafka', brokers = 'localhost:9092', topic = 'bids', format = 'json');
-CREATE JOB bad AS SELECT auction, count(*) FROM hop(bids, date_time, INTERVAL '2 seconds', INTERVAL '5 seconds') GROUP BY auction, window_start, window_end;
+CREATE JOB bad AS SELECT max(n) FROM tumble((SELECT max(date_time) AS last, count(*) AS n, window_end FROM tumble(bids, date_time, INTERVAL '1 minute') GROUP BY window_end), last, INTERVAL '1 hour') GROUP BY window_end;

@@ -1,0 +1,6 @@
+CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT,
+    WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
+  WITH (connector = 'kafka', brokers = 'localhost:9092', topic = 'bids', format = 'json');
+CREATE JOB hot AS SELECT auction, window_end, count(*) AS n
+  FROM HOP(DATA => TABLE bids, TIMECOL => DESCRIPTOR(date_time), SIZE => INTERVAL '10 seconds', SLIDE => INTERVAL '2 seconds')
+  GROUP BY auction, window_start, window_end;

@@ -1,0 +1,5 @@
+CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT,
+    WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
+  WITH (connector = 'kafka', brokers = 'localhost:9092', topic = 'bids', format = 'json');
+CREATE JOB visits AS SELECT bidder, window_start, window_end, count(*) AS n, max(price) AS most
+  FROM session(bids, date_time, INTERVAL '10 seconds') GROUP BY bidder, window_start, window_end;

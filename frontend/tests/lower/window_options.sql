@@ -1,0 +1,5 @@
+CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT,
+    WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
+  WITH (connector = 'kafka', brokers = 'localhost:9092', topic = 'bids', format = 'json');
+CREATE JOB early WITH (window.max_buffered_keys = 1000, window.on_overflow = 'fail', window.emit_empty.horizon = '1h')
+  AS SELECT auction, window_end, count(*) AS n FROM tumble(bids, date_time, INTERVAL '1 minute') GROUP BY auction, window_end;

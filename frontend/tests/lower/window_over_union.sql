@@ -1,0 +1,5 @@
+CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, date_time TIMESTAMP(3), extra TEXT,
+    WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
+  WITH (connector = 'kafka', brokers = 'localhost:9092', topic = 'bids', format = 'json');
+CREATE JOB both AS SELECT window_end, count(*) AS n FROM tumble(
+    (SELECT auction AS k, date_time FROM bids UNION ALL SELECT bidder, date_time FROM bids), date_time, INTERVAL '1 minute') GROUP BY window_end;
