@@ -1,6 +1,10 @@
 //! `weir bench nexmark`: one query over files, on the real path (SQL, planner, hub, agent, kernel,
 //! epochs), measured as a whole process (SPD-1).
 
+mod state;
+
+pub use state::state;
+
 use crate::config::{BenchConfig, Query};
 use crate::control::on_control;
 use crate::stack::{Embedded, Scratch};
@@ -112,7 +116,16 @@ fn cpu_seconds() -> anyhow::Result<f64> {
 }
 
 fn peak_rss_bytes() -> anyhow::Result<u64> {
+    status_bytes("VmHWM:")
+}
+
+fn resident_bytes() -> anyhow::Result<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// A figure of `/proc/self/status`, which states it in KiB.
+fn status_bytes(name: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("/proc/self/status has no VmHWM")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("/proc/self/status has no {name}"))?;
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1_024)
 }

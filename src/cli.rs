@@ -1,6 +1,6 @@
 //! The command line: verbs, flags, and which of them runs what.
 
-use crate::config::{AgentConfig, BenchConfig, HubConfig, PlanFormat, RunConfig, UpConfig};
+use crate::config::{AgentConfig, BenchConfig, HubConfig, PlanFormat, RunConfig, StateConfig, UpConfig};
 use crate::{bench, document, local, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -54,6 +54,8 @@ enum Verb {
 enum Suite {
     /// The auction-site queries.
     Nexmark(BenchConfig),
+    /// Bytes that a window with many keys holds, a count and a sum each.
+    State(StateConfig),
 }
 
 /// Runs a verb to its end.
@@ -67,6 +69,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Verb::Explain { what, format } => return document::explain(&what, format).unwrap_or_else(|error| fail(&error, INVALID)),
         Verb::Components => document::components(),
         Verb::Bench { suite: Suite::Nexmark(config) } => bench::nexmark(&config),
+        Verb::Bench { suite: Suite::State(config) } => bench::state(&config),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -184,6 +184,14 @@ pub struct BenchConfig {
     pub epoch_ms: u64,
 }
 
+/// `weir bench state`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct StateConfig {
+    /// Keys of the window.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub keys: u64,
+}
+
 /// A variable that a job's connector options refer to as `${env:NAME}`.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
