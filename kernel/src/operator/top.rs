@@ -164,3 +164,6 @@ impl Drop for Top {
         self.budget.change(self.bytes_counted, 0);
     }
 }
+
+#[cfg(test)]
+mod tests;
