@@ -327,11 +327,12 @@ impl Sessions {
     /// Puts slots of sessions that are fired, the earliest end first, into `slots`, up to `most` of
     /// them. They stay until they are [released](Sessions::release).
     pub fn fired(&mut self, most: usize, slots: &mut Vec<u32>) {
+        slots.clear();
         self.ended(self.marks.fired_ms, most, slots);
     }
 
+    /// Adds sessions that end at or before a time to `slots`, the earliest first, until there are `most`.
     fn ended(&mut self, through_ms: i64, most: usize, slots: &mut Vec<u32>) {
-        slots.clear();
         while slots.len() < most
             && let Some(mut top) = self.due.peek_mut()
             && let Reverse((end_ms, slot)) = *top
@@ -353,17 +354,14 @@ impl Sessions {
     /// Evicts the sessions that end first until no more than `most` are left; how many went. Those
     /// that end together go together, so that the mark says it of all.
     pub fn evict(&mut self, most: usize) -> Result<usize, Error> {
-        let (before, mut slots) = (self.open, Vec::new());
-        while self.open > most {
-            self.ended(i64::MAX, 1, &mut slots);
-            let Some(first) = slots.first() else { break };
-            let end_ms = self.spans[*first as usize].end_ms;
-            self.release(&slots)?;
-            self.marks.evicted_ms = self.marks.evicted_ms.max(end_ms);
-            self.ended(end_ms, usize::MAX, &mut slots);
-            self.release(&slots)?;
-        }
-        Ok(before - self.open)
+        let mut slots = Vec::new();
+        self.ended(i64::MAX, self.open.saturating_sub(most), &mut slots);
+        let Some(last) = slots.last() else { return Ok(0) };
+        let end_ms = self.spans[*last as usize].end_ms;
+        self.ended(end_ms, usize::MAX, &mut slots);
+        self.marks.evicted_ms = self.marks.evicted_ms.max(end_ms);
+        self.release(&slots)?;
+        Ok(slots.len())
     }
 
     /// Forgets sessions that [`Sessions::fired`] gave.

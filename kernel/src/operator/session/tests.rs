@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_planner::expr::{Aggregate, AggregateFunction, Expr, Typed};
 use weir_planner::id::{Attempt, EpochId, OperatorId, TaskId};
-use weir_planner::plan::{UPDATE_COLUMN, WindowWork};
+use weir_planner::plan::{TimeColumn, UPDATE_COLUMN, WindowWork};
 use weir_planner::schema::{Column, ColumnType, Schema};
 use weir_planner::spec::{ErrorPolicy, LatePolicy, OnOverflow};
 use weir_planner::time::TimeUnit;
@@ -262,4 +262,22 @@ fn joins_within_one_batch_lose_nothing() {
     bench.take(Envelope::Watermark(i64::MAX));
     let counts: BTreeMap<i64, (i64, i64)> = bench.given.iter().map(|(_, start, end, n, _)| (*start, (*end, *n))).collect();
     assert_eq!(counts, BTreeMap::from([(100, (107 + 15 * 19 + 10, 40)), (1_000, (1_046, 5))]));
+}
+
+/// EV-10: where sessions follow a column, its times make them, and the watermark is taken less the
+/// trail: a row may lie so far behind the input's.
+#[test]
+fn sessions_follow_a_time_column() {
+    let time = TimeColumn { column: "v".to_owned(), trail_ms: 100 };
+    let mut bench = Bench::new(&WindowWork { time: Some(time), ..work(10, LatePolicy::Drop) }, &[]);
+    bench.rows(&[(1, 7_000, 1_000), (1, 7_000, 1_009), (1, 7_000, 1_019)]);
+    // The session ends at 1,019: complete from 1,019 + 10 - 1 on, which the input's watermark is 100 ahead of.
+    bench.take(Envelope::Watermark(1_127));
+    assert_eq!((bench.given.len(), bench.sent), (0, 1_018));
+    bench.rows(&[(2, 7_000, 1_027)]);
+    bench.take(Envelope::Watermark(1_128));
+    assert_eq!((bench.given.as_slice(), bench.sent), ([("key 1".to_owned(), 1_000, 1_019, 2, 1_000)].as_slice(), 1_019));
+    bench.take(Envelope::Watermark(i64::MAX));
+    assert_eq!(bench.given.len(), 3);
+    assert_eq!(bench.metrics.rows_late.load(Ordering::SeqCst), 0);
 }
