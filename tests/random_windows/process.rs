@@ -14,7 +14,8 @@ use weir_oracle::value::Value;
 
 /// Whether the case can be said in SQL.
 pub fn speaks_sql(case: &Case) -> bool {
-    case.policy == Policy::Drop && matches!(case.second, Second::Nothing) && (!case.unit.integer || case.unit.name == "ms")
+    let plain = case.query.empty_within_ms.is_none() && case.early_ms.is_none() && matches!(case.second, Second::Nothing);
+    plain && case.policy == Policy::Drop && (!case.unit.integer || case.unit.name == "ms")
 }
 
 /// Runs all cases in one process and gives what is wrong.
