@@ -1,7 +1,7 @@
 //! Round trips, a pinned vector, and every possible corruption of a small segment.
 
 use super::{BLOCK_ROWS, SegmentRef, decode, encode, put_file, read, write};
-use arrow::array::{Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{Int64Array, Int64Builder, ListBuilder, RecordBatch, StringArray, UInt32Array};
 use std::sync::Arc;
 use weir_kernel::io::StateImage;
 use weir_planner::error::Class;
@@ -38,6 +38,22 @@ fn images_come_back_as_they_were() {
         let image = image(rows);
         same(&decode(&encode(&image).unwrap()).unwrap(), &image);
     }
+}
+
+/// STA-4, WIN-6: sets of values of a group, which are lists, come back over the borders of blocks too.
+#[test]
+fn lists_of_values_come_back_as_they_were() {
+    let rows = u32::try_from(BLOCK_ROWS).unwrap() + 5;
+    let mut lists = ListBuilder::new(Int64Builder::new());
+    for row in 0..i64::from(rows) {
+        (0..row % 4).for_each(|value| lists.values().append_option((value != 2).then_some(row * value)));
+        lists.append(row % 7 != 0);
+    }
+    let mut image = image(rows);
+    let columns = image.rows.columns().iter().cloned().chain([Arc::new(lists.finish()) as arrow::array::ArrayRef]);
+    let named = ["__key_group", "__window_start", "name", "__a0_values"].into_iter().zip(columns);
+    image.rows = RecordBatch::try_from_iter_with_nullable(named.enumerate().map(|(at, (name, column))| (name, column, at > 1))).unwrap();
+    same(&decode(&encode(&image).unwrap()).unwrap(), &image);
 }
 
 /// CKP-12: the bytes of a version never change; a change of this name needs a new version.
