@@ -136,9 +136,7 @@ pub(crate) fn result_type(function: AggregateFunction, arguments: &[ColumnType])
         },
         F::Min | F::Max | F::FirstValue | F::LastValue => (ty != ColumnType::Interval).then_some(ty),
         F::BoolAnd | F::BoolOr => (ty == ColumnType::Boolean).then_some(ty),
-        F::BitAnd | F::BitOr | F::BitXor => {
-            matches!(ty, ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt).then_some(ty)
-        }
+        F::BitAnd | F::BitOr | F::BitXor => matches!(ty, ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt).then_some(ty),
         F::StringAgg => {
             let between = arguments.get(1).is_none_or(|between| *between == ColumnType::Text);
             (ty == ColumnType::Text && between).then_some(ty)

@@ -9,9 +9,9 @@ use super::window::WINDOW_FUNCTIONS;
 use crate::error::{Error, sqlstate};
 use datafusion::logical_expr::Volatility;
 use sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, JoinOperator, LimitClause, ObjectName,
-    OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor, Value, ValueWithSpan,
-    Visit, Visitor, WindowType,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, JoinOperator,
+    LimitClause, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableFactor,
+    Value, ValueWithSpan, Visit, Visitor, WindowType,
 };
 use sqlparser::tokenizer::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ pub(super) fn limit_span(query: &Query, limit: &LimitClause) -> Span {
 ///
 /// Errors: `0A000` for what does not run as a stream, `42P01` and `42883` for unknown names.
 pub(crate) fn check(query: &Query, snapshot: &CatalogSnapshot, places: &Places) -> Result<Landmarks, Error> {
-    let mut check = Check { snapshot, places, ctes: BTreeSet::new(), landmarks: Landmarks::default() };
+    let mut check = Check { snapshot, places, ctes: BTreeSet::new(), landmarks: Landmarks::default(), lone: false };
     let mut names = CteNames(BTreeSet::new());
     let _ = query.visit(&mut names);
     check.ctes = names.0;
@@ -63,7 +63,7 @@ pub(crate) fn check(query: &Query, snapshot: &CatalogSnapshot, places: &Places) 
 /// Checks a lone expression: functions and what cannot stand in one.
 pub(crate) fn check_expression(expr: &Expr, places: &Places) -> Result<Landmarks, Error> {
     let snapshot = CatalogSnapshot::default();
-    let mut check = Check { snapshot: &snapshot, places, ctes: BTreeSet::new(), landmarks: Landmarks::default() };
+    let mut check = Check { snapshot: &snapshot, places, ctes: BTreeSet::new(), landmarks: Landmarks::default(), lone: true };
     match expr.visit(&mut check) {
         ControlFlow::Break(error) => Err(*error),
         ControlFlow::Continue(()) => Ok(check.landmarks),
@@ -100,6 +100,8 @@ struct Check<'a> {
     places: &'a Places,
     ctes: BTreeSet<String>,
     landmarks: Landmarks,
+    /// An expression without its query: nothing in it ranges over other rows.
+    lone: bool,
 }
 
 type Flow = ControlFlow<Box<Error>>;
@@ -336,6 +338,10 @@ impl Check<'_> {
     /// Of the functions over rows a job has `row_number()`, for the first rows of a window.
     fn over_rows(&self, function: &Function, name: &str) -> Flow {
         let span = function.name.span();
+        if self.lone {
+            let hint = "the operator top gives the first rows of each window; a window aggregates: GROUP BY … over tumble(…)";
+            return self.not_streaming(span, "functions over rows (OVER) cannot stand here", hint);
+        }
         if name == ROW_NUMBER && matches!(function.over, Some(WindowType::WindowSpec(_))) && function.filter.is_none() {
             return NEXT;
         }

@@ -249,8 +249,15 @@ fn planned(binder: &dyn Binder, spec: &JobSpec, answers: &[(OperatorId, Bytes)],
 
 /// Asks an agent for the columns of a source.
 async fn ask(reads: &Arc<Relay>, clock: &Arc<dyn Clock>, agent: AgentId, job: JobId, source: Source) -> Result<Bytes> {
-    let request =
-        ReadRequest { id: 0, job, target: ReadTarget::Sample(Box::new(source)), schema: Schema::default(), limit: None, store_id: None, replaces_by: Vec::new() };
+    let request = ReadRequest {
+        id: 0,
+        job,
+        target: ReadTarget::Sample(Box::new(source)),
+        schema: Schema::default(),
+        limit: None,
+        store_id: None,
+        replaces_by: Vec::new(),
+    };
     let mut answer = reads.ask(agent, request, clock.clone()).await?;
     let mut whole = Vec::new();
     while let Some(piece) = answer.next().await {

@@ -328,8 +328,15 @@ async fn a_failing_job_is_tried_again() {
 #[tokio::test]
 async fn a_read_is_relayed() {
     let rig = Rig::new().await;
-    let question =
-        || ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: Some(3), store_id: None, replaces_by: Vec::new() };
+    let question = || ReadRequest {
+        id: 0,
+        job: job("j"),
+        target: ReadTarget::Results,
+        schema: Schema::default(),
+        limit: Some(3),
+        store_id: None,
+        replaces_by: Vec::new(),
+    };
     let reason = |result: Result<BoxStream<'static, Result<Bytes>>>| result.err().unwrap().to_string();
     assert_eq!(reason(rig.hub.read(question()).await), "job 'j' does not exist");
     rig.hub.create_job(new_job("j", DesiredState::Running)).await.unwrap();
@@ -383,8 +390,15 @@ async fn another_data_directory_is_not_read() {
     rig.hub.seen(|view| view.agents.values().any(|agent| agent.state == "offline").then_some(())).await.unwrap();
     let swapped = register("a", "later", "another disk", &[]);
     assert!(matches!(rig.hub.agent_call(AgentRequest::Register(swapped)).await, HubResponse::Registered(_)));
-    let question =
-        ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None, store_id: None, replaces_by: Vec::new() };
+    let question = ReadRequest {
+        id: 0,
+        job: job("j"),
+        target: ReadTarget::Results,
+        schema: Schema::default(),
+        limit: None,
+        store_id: None,
+        replaces_by: Vec::new(),
+    };
     let refused = rig.hub.read(question).await.err().unwrap().to_string();
     assert!(refused.contains("data directory 'disk'") && refused.contains("'another disk'"), "{refused}");
 }

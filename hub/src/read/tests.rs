@@ -10,7 +10,15 @@ use weir_planner::protocol::ReadTarget;
 use weir_planner::schema::Schema;
 
 fn question() -> ReadRequest {
-    ReadRequest { id: 0, job: job("j"), target: ReadTarget::Results, schema: Schema::default(), limit: None, store_id: None, replaces_by: Vec::new() }
+    ReadRequest {
+        id: 0,
+        job: job("j"),
+        target: ReadTarget::Results,
+        schema: Schema::default(),
+        limit: None,
+        store_id: None,
+        replaces_by: Vec::new(),
+    }
 }
 
 type Answer = Result<BoxStream<'static, Result<Bytes, Error>>, Error>;

@@ -47,8 +47,7 @@ impl Distinct {
     /// Errors: more arguments than are taken.
     pub(crate) fn boxed(aggregate: &Aggregate, inner: Box<dyn Accumulator>) -> Result<Box<dyn Accumulator>, Error> {
         let constants = usize::from(aggregate.function.takes_constant());
-        let types: Vec<DataType> =
-            aggregate.arguments.iter().rev().skip(constants).rev().map(|argument| argument.ty.to_arrow()).collect();
+        let types: Vec<DataType> = aggregate.arguments.iter().rev().skip(constants).rev().map(|argument| argument.ty.to_arrow()).collect();
         if types.is_empty() || types.len() > ARGUMENTS_MAX {
             return Err(Error::new(Class::User, format!("DISTINCT takes 1 to {ARGUMENTS_MAX} arguments")));
         }
@@ -196,7 +195,8 @@ pub(crate) fn list_type(ty: DataType) -> DataType {
 ///
 /// Errors: more values than one image holds.
 pub(crate) fn end(values: usize) -> Result<i32, Error> {
-    i32::try_from(values).map_err(|_| Error::new(Class::User, "the groups of an aggregate that keeps its values have more than 2^31 of them"))
+    i32::try_from(values)
+        .map_err(|_| Error::new(Class::User, "the groups of an aggregate that keeps its values have more than 2^31 of them"))
 }
 
 /// A list column of values and where each list ends, with 0 before.

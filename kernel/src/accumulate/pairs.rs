@@ -67,9 +67,7 @@ impl Pair {
             F::CovarSamp => (self.count > 1).then(|| self.products / (count - 1.0)),
             F::CovarPop => some.then(|| self.products / count),
             F::RegrSlope => (some && self.squares_x != 0.0).then(|| self.products / self.squares_x),
-            F::RegrIntercept => {
-                (some && self.squares_x != 0.0).then(|| self.mean_y - self.mean_x * (self.products / self.squares_x))
-            }
+            F::RegrIntercept => (some && self.squares_x != 0.0).then(|| self.mean_y - self.mean_x * (self.products / self.squares_x)),
             F::RegrR2 => match (some && self.squares_x != 0.0, self.squares_y == 0.0) {
                 (false, _) => None,
                 (true, true) => Some(1.0),
@@ -97,7 +95,8 @@ struct Pairs {
 /// Both columns as DOUBLE, and which rows have both.
 fn both(values: &[ArrayRef]) -> Result<(Float64Array, Float64Array, Option<NullBuffer>), Error> {
     let y = widened(values, &DataType::Float64)?;
-    let x = widened(values.get(1..).ok_or_else(|| Error::new(Class::Bug, "an aggregate of pairs lacks its arguments"))?, &DataType::Float64)?;
+    let x =
+        widened(values.get(1..).ok_or_else(|| Error::new(Class::Bug, "an aggregate of pairs lacks its arguments"))?, &DataType::Float64)?;
     let nulls = NullBuffer::union(y.nulls(), x.nulls());
     Ok((y.as_primitive::<Float64Type>().clone(), x.as_primitive::<Float64Type>().clone(), nulls))
 }

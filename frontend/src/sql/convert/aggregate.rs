@@ -40,7 +40,10 @@ impl Converter<'_> {
         prepare(name, function, &mut arguments, ordered_set && call.params.order_by.iter().any(|order| !order.asc))?;
         let distinct = call.params.distinct && matches!(kind, Kind::Bag | Kind::Pairs | Kind::Sequence);
         if let Some(interval) = arguments.iter().find(|argument| distinct && argument.ty == ColumnType::Interval) {
-            return Err(Error::new(sqlstate::UNDEFINED_FUNCTION, format!("{name}(DISTINCT …) does not take a value of type {}", interval.ty)));
+            return Err(Error::new(
+                sqlstate::UNDEFINED_FUNCTION,
+                format!("{name}(DISTINCT …) does not take a value of type {}", interval.ty),
+            ));
         }
         let order_by = match kind {
             Kind::Row | Kind::Sequence => self.order_by(name, call)?,
@@ -148,7 +151,8 @@ fn prepare(name: &str, function: AggregateFunction, arguments: &mut [Typed], des
 }
 
 fn not_constant(name: &str, what: &str, such_as: &str) -> Error {
-    Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("the {what} of {name} is a constant")).with_hint(format!("write it, such as {such_as}"))
+    Error::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("the {what} of {name} is a constant"))
+        .with_hint(format!("write it, such as {such_as}"))
 }
 
 fn to_double(typed: &mut Typed) -> Result<(), Error> {

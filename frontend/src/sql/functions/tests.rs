@@ -81,7 +81,8 @@ fn gives(function: AggregateFunction) -> String {
         numbers if numbers.len() == 6 && numbers.contains(&ColumnType::Real) => "numbers".to_owned(),
         some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
-    let of = |wanted: &dyn Fn(&(ColumnType, ColumnType)) -> bool| listed(taken.iter().filter(|pair| wanted(pair)).map(|pair| pair.0).collect());
+    let of =
+        |wanted: &dyn Fn(&(ColumnType, ColumnType)) -> bool| listed(taken.iter().filter(|pair| wanted(pair)).map(|pair| pair.0).collect());
     if taken.iter().all(|(_, result)| *result == taken[0].1) {
         return format!("{} of {}", taken[0].1, of(&|_| true));
     }
@@ -106,8 +107,7 @@ fn page() -> String {
         let state = if function.keeps_values() { "**unbounded state**" } else { "bounded state" };
         let staged = TYPES.iter().any(|ty| {
             let arguments = vec![typed(*ty), typed(*ty)];
-            let plan =
-                Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter: None, ty: *ty, nullable: true };
+            let plan = Aggregate { function, arguments, distinct: false, order_by: Vec::new(), filter: None, ty: *ty, nullable: true };
             state_columns(&plan).is_some()
         });
         let staged = if staged { "yes" } else { "no" };

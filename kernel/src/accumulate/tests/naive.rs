@@ -163,9 +163,8 @@ fn check(aggregate: &Aggregate, edges: bool, naive: impl Fn(&[Row]) -> Want) {
         let mut random = Random(seed);
         let count = random.below(60) as usize;
         let mut rows: Vec<Row> = (0..count).map(|_| random.row(edges)).collect();
-        let wants: Vec<Want> = (0..GROUPS)
-            .map(|group| naive(&rows.iter().filter(|row| row.group == group).cloned().collect::<Vec<_>>()))
-            .collect();
+        let wants: Vec<Want> =
+            (0..GROUPS).map(|group| naive(&rows.iter().filter(|row| row.group == group).cloned().collect::<Vec<_>>())).collect();
         let all: Vec<u32> = (0..GROUPS).collect();
         let verify = |accumulator: &dyn Accumulator, how: &str| {
             for group in 0..GROUPS {
@@ -263,9 +262,7 @@ fn booleans_and_bits_are_those_of_plain_loops() {
 /// WIN-6: variances of values that are far from 0 and near to each other, within 1e-9.
 #[test]
 fn variances_are_those_of_two_passes() {
-    for (function, sample, root) in
-        [(F::VarSamp, 1, false), (F::VarPop, 0, false), (F::StddevSamp, 1, true), (F::StddevPop, 0, true)]
-    {
+    for (function, sample, root) in [(F::VarSamp, 1, false), (F::VarPop, 0, false), (F::StddevSamp, 1, true), (F::StddevPop, 0, true)] {
         check(&call(function, &[("other", T::Double)], T::Double), true, |rows| {
             let values: Vec<f64> = rows.iter().filter_map(|row| row.other).collect();
             let variance = (values.len() > sample).then(|| spread(&values).1 / (values.len() - sample) as f64);
@@ -412,8 +409,7 @@ fn kept_values_come_in_their_order() {
     check(&call(F::Median, &[("double", T::Double)], T::Double), false, |rows| some(at(rows, 0.5)));
     for share in [0.0, 0.3, 0.95, 1.0] {
         let share_of = constant(Literal::Double(share), T::Double);
-        let percentile =
-            Aggregate { arguments: vec![typed("double", T::Double), share_of], ..call(F::PercentileCont, &[], T::Double) };
+        let percentile = Aggregate { arguments: vec![typed("double", T::Double), share_of], ..call(F::PercentileCont, &[], T::Double) };
         check(&percentile, false, |rows| some(at(rows, share)));
     }
     check(&distinct(call(F::Median, &[("double", T::Double)], T::Double)), false, |rows| {
