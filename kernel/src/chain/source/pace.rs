@@ -114,6 +114,8 @@ impl SourceHead {
     pub(super) fn tell_row(&mut self, has_rows: bool, now_ns: u64) {
         if self.pace.idle_advance_ns.is_some() && (has_rows || !std::mem::replace(&mut self.pace.started, true)) {
             self.peers.tell_row(self.subtask, now_ns);
+            // Not only when it looks for more: with rows on their way it may be held back for long (EV-8).
+            self.peers.tell_quiet(self.subtask, false);
         }
     }
 
