@@ -15,7 +15,7 @@ pub(crate) mod pieces;
 pub(crate) mod places;
 pub(crate) mod timing;
 
-use crate::accumulate::piece::Piece;
+use crate::accumulate::piece::{Argument, Piece};
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch, broken};
 use crate::error::Error;
 use crate::eval::{Evaluator, constant_times};
@@ -231,9 +231,17 @@ impl Window {
                 vec![(data, piece)]
             }
         };
-        for (data, piece) in parts {
+        for (data, mut piece) in parts {
             if data.is_empty() {
                 continue;
+            }
+            // The time of a key's last row, by which it gets empty windows, is the last aggregate. A row whose
+            // windows were over by its stamp may come before or after they fired: so its time never counts.
+            if self.revises
+                && self.work.empty_within_ms.is_some()
+                && let Some(Argument::Rows { mask, .. }) = piece.arguments.last_mut()
+            {
+                *mask = self.judge.punctual(&data)?;
             }
             let gone_ms = self.table.marks().gone_ms();
             let places = Places::of(&data, self.input.partials());

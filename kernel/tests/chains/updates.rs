@@ -202,6 +202,47 @@ fn kept_windows_count_at_the_bound() {
     assert_eq!(world.counted(|task| &task.rows_evicted), 2);
 }
 
+/// EV-3, C17: whether a late row came before its window fired hangs on batch cuts and on the other splits;
+/// so it never lengthens the time in which its key gets empty windows.
+#[test]
+fn late_rows_do_not_lengthen_the_horizon() {
+    let plan = |shape: &Shape| {
+        updating(shape, &tumbling(), |work| {
+            work.late = LatePolicy::Update;
+            work.empty_within_ms = Some(10_000);
+        })
+    };
+    // Row 500 of key 3 has the stamp 1000: the window [0, 1000) is over by then, and takes it.
+    let rows = [row(0, 10, 1, 1), row(0, 1_000, 2, 2), row(0, 500, 3, 4), row(0, 3_000, 2, 8)];
+    for batch_max in [1, 60] {
+        let world = run(&plan(&Shape { lateness_ms: 5_000, ..Shape::default() }), &rows, 1, Pace { batch_max, sink_slow: 1 }).unwrap();
+        let found: Vec<_> = last(&world.outs).into_iter().map(|((_, end, key), agg)| (end, key.unwrap(), agg.sum)).collect();
+        let expected = [
+            (1_000, 1, Some(1)),
+            (1_000, 3, Some(4)),
+            (2_000, 1, None),
+            (2_000, 2, Some(2)),
+            (3_000, 1, None),
+            (3_000, 2, None),
+            (4_000, 2, Some(8)),
+        ];
+        assert_eq!(found, expected, "cut {batch_max}");
+    }
+    // And over any cut and interleaving.
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let mut rng = Rng(90_000 + seed);
+        let rows: Vec<Row> = random_rows(&mut rng, 150).into_iter().map(|row| Row { key: row.key.map(|key| key % 9), ..row }).collect();
+        let mut first = None;
+        for batch_max in [1, 7, 60] {
+            let shape = Shape { sources: 2, windows: 1 + rng.below(3) as u32, lateness_ms: 3_000, ..Shape::default() };
+            let world = run(&plan(&shape), &rows, rng.next(), Pace { batch_max, sink_slow: 1 + rng.below(3) }).unwrap();
+            let found = last(&world.outs);
+            assert_eq!(&found, first.get_or_insert_with(|| found.clone()), "cut {batch_max}");
+        }
+    }
+}
+
 /// WIN-3: open windows that changed are given each interval of the clock, as they stand and as updates; the
 /// watermark gives the complete ones.
 #[test]

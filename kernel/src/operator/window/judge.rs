@@ -133,6 +133,17 @@ impl Judge {
         Ok(Some(end))
     }
 
+    /// Which of the rows came before their last window was over, by their stamps: they are there when it
+    /// fires, whatever came first of other splits. `None`: all of them.
+    ///
+    /// Errors: a window out of range.
+    pub(crate) fn punctual(&self, data: &Data) -> Result<Option<BooleanArray>, Error> {
+        let Some(stamps) = &data.stamps else { return Ok(None) };
+        let one = |(time, stamp): (&i64, &i64)| Ok(self.last_end(*time)?.is_some_and(|end| *stamp < end));
+        let punctual = data.times.values().iter().zip(stamps.values()).map(one).collect::<Result<Vec<bool>, Error>>()?;
+        Ok(Some(punctual.into()))
+    }
+
     /// Whether all rows count for all of their windows, seen without a look at each.
     ///
     /// Errors: a window out of range.

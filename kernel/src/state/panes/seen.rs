@@ -27,10 +27,10 @@ impl Seen {
         Ok(Some(Seen { cells, horizon_ms, greatest_ms: i64::MIN, given_ms: i64::MIN }))
     }
 
-    /// Times of listed groups.
+    /// Times of listed groups; the least there is where all rows came too late to count for it.
     fn times(&self, groups: &[u32]) -> Result<Vec<i64>, Error> {
         let Some(times) = self.cells.last(groups)? else { return Ok(Vec::new()) };
-        Ok(times.as_primitive::<Int64Type>().values().to_vec())
+        Ok(times.as_primitive::<Int64Type>().iter().map(|time| time.unwrap_or(i64::MIN)).collect())
     }
 
     /// Whether a key may get a row for the window that ends at `end_ms`.
