@@ -35,6 +35,7 @@ pub(crate) use lower::bare;
 pub use rehearse::Rehearsed;
 pub use sample::{SampleBinder, columns_of};
 pub(crate) use show::masked;
+pub(crate) use window::WINDOW_FUNCTIONS;
 
 use crate::error::{Error, sqlstate};
 use crate::query::{Queries, Reads, SessionFacts};

@@ -122,6 +122,12 @@ pub(crate) fn from_datafusion(error: &DataFusionError, text: &str) -> Error {
     if out.sqlstate == sqlstate::INTERNAL_ERROR {
         out.hint = Some("this is a fault of Weir: please report it with the statement".to_owned());
     }
+    if let Some(name) = out.message.strip_prefix("table function '").and_then(|rest| rest.strip_suffix("' not found")) {
+        out.sqlstate = sqlstate::UNDEFINED_FUNCTION;
+        if crate::sql::WINDOW_FUNCTIONS.contains(&name) {
+            out.hint = Some("windows run in jobs: CREATE JOB j AS SELECT …, then SELECT * FROM j".to_owned());
+        }
+    }
     if let (DataFusionError::ResourcesExhausted(_), None) = (root, &out.hint) {
         out.hint = Some(format!("queries share {} MiB: filter or aggregate more, or drop ORDER BY", super::MEMORY_BYTES_MAX >> 20));
     }

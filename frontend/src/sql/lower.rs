@@ -32,8 +32,8 @@ use weir_planner::connector::{Nothing, SinkOptions, SourceOptions};
 use weir_planner::expr::Expr;
 use weir_planner::id::{EdgeId, JobId, JobVersion, OperatorId};
 use weir_planner::spec::{
-    Checkpoint, Delivery, Edge, JobSpec, Map, OnError, OnHubLoss, Operator, OperatorKind, Placement, Rebalance, Recovery, Resources,
-    Restart, Sink, Source, State, TimeMode,
+    Checkpoint, Delivery, Edge, JobSpec, LatePolicy, Map, OnError, OnHubLoss, Operator, OperatorKind, Placement, Rebalance, Recovery,
+    Resources, Restart, Sink, Source, State, TimeMode,
 };
 
 /// What a CREATE JOB asks for.
@@ -75,6 +75,7 @@ pub(crate) fn lower(job: &CreateJob, snapshot: &CatalogSnapshot, places: &Places
         counts: BTreeMap::new(),
         uses: BTreeSet::new(),
         regroupings: BTreeSet::new(),
+        early: job.options.iter().any(|option| option.key == "window.trigger" && !option.value.eq_ignore_ascii_case("watermark")),
     };
     let names: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
     let stream = lowering.lower(&plan, &vec![None; names.len()])?;
@@ -93,6 +94,12 @@ pub(crate) fn lower(job: &CreateJob, snapshot: &CatalogSnapshot, places: &Places
 /// What was printed did not bind back: a limit, or a fault of ours.
 fn rebinding(faults: &[weir_planner::error::Fault], position: usize) -> Error {
     let message = faults.first().map_or_else(String::new, |fault| fault.message.clone());
+    // A type that the query computes and no column can have.
+    if message.contains("is not available in a job") {
+        return Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message)
+            .with_hint("give a column that is a number, text or time: of two times, extract(epoch FROM a) - extract(epoch FROM b)")
+            .at(position);
+    }
     let code = if message.contains("too large") || message.contains("too deep") {
         sqlstate::PROGRAM_LIMIT_EXCEEDED
     } else {
@@ -176,6 +183,8 @@ struct Lowering<'a> {
     counts: BTreeMap<&'static str, usize>,
     uses: BTreeSet<String>,
     regroupings: BTreeSet<OperatorId>,
+    /// The job's windows are to be given before they are complete.
+    early: bool,
 }
 
 impl Lowering<'_> {
@@ -281,6 +290,7 @@ impl Lowering<'_> {
             let stream = self.lower(input, &hints)?;
             streams.push(self.materialize(stream, &names)?);
         }
+        self.unmark(&mut streams, &names)?;
         let to = self.operator("union", OperatorKind::Union)?;
         for stream in &streams {
             self.edge(stream.from, to)?;
@@ -295,6 +305,27 @@ impl Lowering<'_> {
             (_, _) => Some(Bounds::Uneven),
         });
         Ok(Stream { times, windows: windows.flatten(), ..Stream::over(to, names, origins.join(" and ")) })
+    }
+
+    /// Puts maps where branches would give the mark of an updating window along with their columns:
+    /// other branches may have none, and a union's inputs have the same columns.
+    fn unmark(&mut self, streams: &mut [Stream], names: &[String]) -> Result<(), Error> {
+        if !self.early && self.sources.iter().all(|source| source.time.late_event_policy != LatePolicy::Update) {
+            return Ok(());
+        }
+        for stream in streams {
+            match self.operators.get_mut(stream.from).map(|operator| &mut operator.kind) {
+                Some(OperatorKind::Window(_)) => {
+                    let map = Map { filter: None, project: stream.projections(names) };
+                    let to = self.operator("map", OperatorKind::Map(map))?;
+                    self.edge(stream.from, to)?;
+                    *stream = stream.given(to, names);
+                }
+                Some(OperatorKind::Map(map)) if map.project.is_empty() => map.project = stream.projections(names),
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
     }
 
     /// Feeds an operator: emits what is pending, so that the last operator's columns are exactly `names`.

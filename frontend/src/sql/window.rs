@@ -28,6 +28,9 @@ pub(crate) const WINDOW_COLUMNS: [&str; 3] = ["window_start", "window_end", "win
 /// Names of window functions.
 pub(crate) const WINDOW_FUNCTIONS: [&str; 4] = ["tumble", "hop", "session", "cumulate"];
 
+/// The longest that a window may be, and what its offset is within: 100 years.
+const LENGTH_MS_MAX: i64 = weir_planner::check::DURATION_MS_MAX;
+
 /// Rows of `input`, each with the windows that hold its event time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Assign {
@@ -180,9 +183,18 @@ impl Lengths<'_> {
                 let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the {name} of a window must be positive"));
                 return Err(self.wrong(expr, error.with_hint("write for example INTERVAL '1 minute'")));
             }
+            if ms > LENGTH_MS_MAX {
+                let name = names.first().unwrap_or(&"length");
+                let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("the {name} of a window is at most 100 years"));
+                return Err(self.wrong(expr, error.with_hint("write for example INTERVAL '365 days'")));
+            }
             lengths.push(ms);
         }
         let offset_ms = call.offset.as_ref().map_or(Ok(0), |offset| self.milliseconds(offset))?;
+        if let Some(offset) = call.offset.as_ref().filter(|_| !(-LENGTH_MS_MAX..=LENGTH_MS_MAX).contains(&offset_ms)) {
+            let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, "the offset of a window is within 100 years");
+            return Err(self.wrong(offset, error.with_hint("windows repeat: an offset of less than their size does the same")));
+        }
         match (self.signature.function, lengths.as_slice()) {
             ("tumble", &[size_ms]) => {
                 let timezone = call.timezone.as_ref().map(|zone| self.zone(zone, size_ms, call)).transpose()?;

@@ -57,10 +57,9 @@ impl Lowering<'_> {
             (None, None) => {
                 let message = "GROUP BY without a window cannot run as a stream: its groups would never be complete";
                 let time = stream.event_time().unwrap_or("ts");
-                let hint = format!(
-                    "group in a window: FROM tumble({}, {time}, INTERVAL '1 minute') GROUP BY …, window_start, window_end",
-                    stream.origin
-                );
+                let table = if self.scope.sources.contains_key(&stream.origin) { &stream.origin } else { "(SELECT …)" };
+                let hint =
+                    format!("group in a window: FROM tumble({table}, {time}, INTERVAL '1 minute') GROUP BY …, window_start, window_end");
                 return Err(Error::new(sqlstate::FEATURE_NOT_SUPPORTED, message).with_hint(hint).at(position));
             }
         };
@@ -79,7 +78,8 @@ impl Lowering<'_> {
         }
         let bounds = match &windowing.shape {
             WindowShape::Tumbling(_) | WindowShape::Sliding(_) => Bounds::Even(windowing.shape.clone()),
-            WindowShape::Session(_) | WindowShape::Batch(_) => Bounds::Uneven,
+            WindowShape::Session(_) => Bounds::Sessions,
+            WindowShape::Batch(_) => Bounds::Uneven,
             WindowShape::Cumulate(_) => {
                 if !names_end {
                     let message = "windows of cumulate that start together end apart: their GROUP BY names the end";

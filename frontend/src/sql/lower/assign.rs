@@ -2,14 +2,14 @@
 //! their window instead of being grouped by it.
 
 use super::Lowering;
-use super::stream::{Out, Stream, Time, Windowing, as_marked, marked, substituted};
+use super::stream::{Bounds, Out, Stream, Time, Windowing, as_marked, marked, substituted};
 use crate::error::{Error, sqlstate};
 use crate::sql::convert::column_type;
 use crate::sql::window::{Assign, WINDOW_COLUMNS, stays};
 use sqlparser::tokenizer::Location;
 use weir_planner::expr::{BinaryOp, Expr, Literal};
 use weir_planner::schema::ColumnType;
-use weir_planner::spec::{Tumbling, WindowShape};
+use weir_planner::spec::{TimeMode, Tumbling, WindowShape};
 use weir_planner::time::TimeUnit;
 
 impl Lowering<'_> {
@@ -30,8 +30,15 @@ impl Lowering<'_> {
         let given = at.and_then(|at| stream.columns.get(at)).map(|out| out.expr.clone());
         let time = match given.as_ref().map(|expr| (expr, stream.time_of(expr))) {
             Some((_, Some(Time::Event))) => None,
+            Some((_, Some(Time::Start))) if stream.windows == Some(Bounds::Sessions) => {
+                let message =
+                    format!("'{}' is the start of sessions, which may be of any length: it is not known to keep up", assign.time.name);
+                return Err(Error::new("42P17", message)
+                    .with_hint("use their window_time or window_end, which the inner query selects")
+                    .at(position));
+            }
             Some((Expr::Column(name), Some(Time::Start | Time::End))) => Some(name.clone()),
-            Some(_) | None => return Err(no_time(&stream, &assign.time.name, position)),
+            Some(_) | None => return Err(self.no_time(&stream, &assign.time.name, position)),
         };
         let ty = at.and_then(|at| column_type(schema.field(at).data_type()));
         let mut kept = schema.fields().iter().map(|field| stays(field.name()));
@@ -70,6 +77,32 @@ impl Lowering<'_> {
         stream.columns.iter_mut().for_each(|out| out.expr = substituted(out.expr.clone(), &column));
         Ok(stream)
     }
+
+    /// A window over a column that does not follow time.
+    fn no_time(&self, stream: &Stream, column: &str, position: usize) -> Error {
+        let error = |message: String| Error::new("42P17", message).at(position);
+        if stream.windows.is_some() {
+            return error(format!("'{column}' is not a time of the windows that it comes from"))
+                .with_hint("use their window_time, window_start or window_end, which may be renamed but not computed with");
+        }
+        if let Some(time) = stream.event_time() {
+            return error(format!("'{column}' is not the time column: windows follow the column of the source's WATERMARK clause"))
+                .with_hint(format!("use '{time}', unchanged: tumble(t, {time}, …)"));
+        }
+        let Some(readable) = self.scope.sources.get(&stream.origin) else {
+            return error(format!("'{column}' is not a time column in every branch of UNION ALL")).with_hint(
+                "select in each branch its source's time column, unchanged, or its windows' window_time, under one name and of one type",
+            );
+        };
+        match readable.source.time.timestamp_field.as_ref().filter(|_| readable.source.time.mode == TimeMode::EventTime) {
+            Some(time) => {
+                error(format!("'{column}' is not the time column of '{}', which the subquery leaves out or computes with", stream.origin))
+                    .with_hint(format!("select '{time}' in the subquery, unchanged but for its name"))
+            }
+            None => error(format!("'{}' has no event time: its source has no WATERMARK clause", stream.origin))
+                .with_hint(format!("CREATE SOURCE {} (…, WATERMARK FOR {column} AS {column} - INTERVAL '5 seconds') …", stream.origin)),
+        }
+    }
 }
 
 /// Start of the tumbling window of a time, as TIMESTAMP(3).
@@ -86,19 +119,4 @@ fn start_of(time: Expr, ty: ColumnType, size_ms: i64, offset_ms: i64) -> Expr {
     let args = vec![Expr::Literal(size), time, Expr::Literal(origin)];
     let start = Expr::Function { name: "date_bin".to_owned(), version: 1, args };
     if binned == millis { start } else { cast(start, millis) }
-}
-
-/// A window over a column that does not follow time.
-fn no_time(stream: &Stream, column: &str, position: usize) -> Error {
-    let error = |message: String| Error::new("42P17", message).at(position);
-    if stream.windows.is_some() {
-        return error(format!("'{column}' is not a time of the windows that it comes from"))
-            .with_hint("use their window_time, window_start or window_end, which may be renamed but not computed with");
-    }
-    match stream.event_time() {
-        Some(time) => error(format!("'{column}' is not the time column: windows follow the column of the source's WATERMARK clause"))
-            .with_hint(format!("use '{time}', unchanged: tumble(t, {time}, …)")),
-        None => error(format!("'{}' has no event time: its source has no WATERMARK clause", stream.origin))
-            .with_hint(format!("CREATE SOURCE {} (…, WATERMARK FOR {column} AS {column} - INTERVAL '5 seconds') …", stream.origin)),
-    }
 }

@@ -58,6 +58,8 @@ pub(super) enum Bounds {
     Even(WindowShape),
     /// Windows with one start may have several ends.
     Uneven,
+    /// Sessions: of any length, so that how far a start lies behind is not known.
+    Sessions,
 }
 
 /// One column as an expression over the last operator's columns.
