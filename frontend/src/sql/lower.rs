@@ -31,6 +31,7 @@ use weir_hub::hub::{CatalogObject, CatalogSnapshot};
 use weir_planner::connector::{Nothing, SinkOptions, SourceOptions};
 use weir_planner::expr::Expr;
 use weir_planner::id::{EdgeId, JobId, JobVersion, OperatorId};
+use weir_planner::plan::UPDATE_COLUMN;
 use weir_planner::spec::{
     Checkpoint, Delivery, Edge, JobSpec, LatePolicy, Map, OnError, OnHubLoss, Operator, OperatorKind, Placement, Rebalance, Recovery,
     Resources, Restart, Sink, Source, State, TimeMode,
@@ -307,22 +308,35 @@ impl Lowering<'_> {
         Ok(Stream { times, windows: windows.flatten(), ..Stream::over(to, names, origins.join(" and ")) })
     }
 
-    /// Puts maps where branches would give the mark of an updating window along with their columns:
-    /// other branches may have none, and a union's inputs have the same columns.
+    /// Whether the rows of a stream carry the mark of results that come again (WIN-4), behind its columns.
+    fn marked(&self, stream: &Stream) -> bool {
+        let (mut open, mut seen) = (vec![stream.from], BTreeSet::new());
+        let mut revised = self.early;
+        while let Some(operator) = open.pop().and_then(|at| self.operators.get(at)).filter(|operator| seen.insert(&operator.id)) {
+            let late = |source: &Source| source.operator_id == operator.id && source.time.late_event_policy == LatePolicy::Update;
+            revised |= self.sources.iter().any(late);
+            let before = self.edges.iter().filter(|edge| edge.to == operator.id);
+            open.extend(before.filter_map(|edge| self.operators.iter().position(|other| other.id == edge.from)));
+        }
+        revised && stream.windows.is_some()
+    }
+
+    /// Leaves the mark of updating windows out where not every branch of a union has it, since its
+    /// inputs have the same columns.
     fn unmark(&mut self, streams: &mut [Stream], names: &[String]) -> Result<(), Error> {
-        if !self.early && self.sources.iter().all(|source| source.time.late_event_policy != LatePolicy::Update) {
+        let marked: Vec<bool> = streams.iter().map(|stream| self.marked(stream)).collect();
+        if marked.iter().all(|marked| *marked) {
             return Ok(());
         }
-        for stream in streams {
+        for (stream, _) in streams.iter_mut().zip(marked).filter(|(_, marked)| *marked) {
             match self.operators.get_mut(stream.from).map(|operator| &mut operator.kind) {
-                Some(OperatorKind::Window(_)) => {
+                Some(OperatorKind::Map(map)) => map.project = stream.projections(names),
+                Some(_) | None => {
                     let map = Map { filter: None, project: stream.projections(names) };
                     let to = self.operator("map", OperatorKind::Map(map))?;
                     self.edge(stream.from, to)?;
                     *stream = stream.given(to, names);
                 }
-                Some(OperatorKind::Map(map)) if map.project.is_empty() => map.project = stream.projections(names),
-                Some(_) | None => {}
             }
         }
         Ok(())
@@ -340,9 +354,12 @@ impl Lowering<'_> {
             window.having = Some(stream::text(condition));
             filter = None;
         }
-        let project = if stream.is_bare(names) { Vec::new() } else { stream.projections(names) };
+        let mut project = if stream.is_bare(names) { Vec::new() } else { stream.projections(names) };
         if filter.is_none() && project.is_empty() {
             return Ok(stream.given(stream.from, names));
+        }
+        if !project.is_empty() && self.marked(&stream) {
+            project.push(stream::projection(&Expr::Column(UPDATE_COLUMN.to_owned()), UPDATE_COLUMN));
         }
         let map = Map { filter: filter.as_ref().map(stream::text), project };
         let to = self.operator("map", OperatorKind::Map(map))?;

@@ -250,7 +250,7 @@ impl Lowering<'_> {
             keys: names,
             aggregates,
             having: None,
-            trigger: Trigger::default(),
+            trigger: if self.early { Trigger::ProcessingTime } else { Trigger::Watermark },
             trigger_interval_ms: None,
             max_buffered_keys: 0,
             on_overflow: OnOverflow::default(),
