@@ -64,7 +64,7 @@ fn try_case(case: &Case) -> Result<(), String> {
     let found = world::run(&[&plan], &feed, case.seed, case.batch_rows)?;
     check::check(case, &found, true)?;
     // EV-3: cut into other batches, interleaved and spread in another way, and broken off in the middle.
-    if case.seed % 4 == 0 {
+    if case.seed.is_multiple_of(4) {
         let other = self::plan(case, [1, 2, 3, 8][(case.seed / 4 % 4) as usize])?;
         let found = world::run(&[&other, &plan], &feed, case.seed ^ 1, 1 + (case.seed / 16 % 50) as usize)?;
         check::check(case, &found, false).map_err(|fault| format!("after a restart: {fault}"))?;

@@ -114,7 +114,9 @@ impl Pane {
 
     /// Whether the pane lies in the window that ends at `end_ms`.
     pub fn holds(&self, end_ms: i64) -> bool {
-        end_ms >= self.first_end_ms && end_ms <= self.last_end_ms && end_ms.abs_diff(self.first_end_ms) % self.step_ms.unsigned_abs() == 0
+        end_ms >= self.first_end_ms
+            && end_ms <= self.last_end_ms
+            && end_ms.abs_diff(self.first_end_ms).is_multiple_of(self.step_ms.unsigned_abs())
     }
 
     /// How many windows the pane lies in.

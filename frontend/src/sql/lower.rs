@@ -24,6 +24,7 @@ use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::sql::planner::SqlToRel;
 use sqlparser::ast::{Query, Statement};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stream::{Bounds, Out, Stream, Time};
@@ -395,12 +396,12 @@ impl Lowering<'_> {
             ranking.iter().flat_map(|ranking| ranking.keys.iter().chain(ranking.order_by.iter().map(|order| &order.column))).cloned(),
         );
         for name in needed {
-            if !carried.contains_key(&name) {
-                let new = super::sugar::unique(&name, &taken);
+            if let Entry::Vacant(free) = carried.entry(name) {
+                let new = super::sugar::unique(free.key(), &taken);
                 taken.insert(new.clone());
                 names.push(new.clone());
-                columns.push(Out { expr: Expr::Column(name.clone()) });
-                carried.insert(name, new);
+                columns.push(Out { expr: Expr::Column(free.key().clone()) });
+                free.insert(new);
             }
         }
         let mut stream = self.materialize(Stream { filter: stream::all(filter), columns, ..stream }, &names)?;

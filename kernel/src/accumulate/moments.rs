@@ -138,7 +138,7 @@ impl Accumulator for Moments {
         let counts = Int64Array::from_iter_values((0..rows).map(|row| i64::from(values.is_valid(row))));
         let means = numbers_or_zero(values);
         // As a step from nothing makes it: NaN where the value is no number.
-        let squares = Float64Array::from_iter_values(means.iter().map(|mean| mean - mean));
+        let squares = Float64Array::from_iter_values(means.iter().map(|mean| if mean.is_finite() { 0.0 } else { f64::NAN }));
         Ok(vec![Arc::new(counts), Arc::new(Float64Array::from(means)), Arc::new(squares)])
     }
 

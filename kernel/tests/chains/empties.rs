@@ -33,7 +33,7 @@ fn with_empty(rows: &[Row], windows: &Aligned, bound_ms: i64, horizon_ms: i64) -
     for (key, times) in times {
         for (start, end) in &spans {
             if times.range(..*end).next_back().is_some_and(|last| end - last <= horizon_ms) {
-                results.entry((*start, *end, key)).or_insert_with(Agg::default);
+                results.entry((*start, *end, key)).or_default();
             }
         }
     }

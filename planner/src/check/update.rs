@@ -140,7 +140,7 @@ pub(super) fn notices(spec: &JobSpec, graph: &Graph, notices: &mut Vec<String>) 
         let at = spec.operators.iter().position(|operator| operator.id == source.operator_id);
         let judged = graph.sources_judged(spec);
         let reaches = |window: &usize| at.is_some_and(|at| judged.get(*window).is_some_and(|sources| sources.contains(&at)));
-        if !behind.iter().flatten().any(|window| reaches(window)) {
+        if !behind.iter().flatten().any(reaches) {
             notices.push(format!(
                 "late_event_policy 'update' of source '{}' revises nothing, since no window that could takes its rows: late rows are counted and left out",
                 source.operator_id

@@ -36,7 +36,7 @@ impl Lowering<'_> {
         let names_end = by.iter().any(|expr| matches!(stream.time_of(expr), Some(Time::End | Time::Event)));
         let names_start = by.iter().any(|expr| stream.time_of(expr) == Some(Time::Start));
         let even = matches!(stream.windows, Some(Bounds::Even(_)));
-        if !names_end && !(names_start && even) {
+        if !(names_end || names_start && even) {
             let message = "row_number() over rows of several windows cannot run as a stream: they are never all there";
             return refused(message, "name the window first: PARTITION BY window_start, window_end, …");
         }

@@ -152,7 +152,8 @@ impl Judge {
             Places::Times { times, stamps } => {
                 let (Some(least), Some(greatest)) = (times.iter().min(), times.iter().max()) else { return Ok(true) };
                 // What lies between is in range too.
-                (self.pane(*least)?, self.last_end(*greatest)?);
+                self.pane(*least)?;
+                self.last_end(*greatest)?;
                 let first = self.windows.end_after(*least).ok_or_else(|| self.out_of_range(OutOfRange(*least)))?;
                 Ok(stamps.is_none() && !self.gaps && first > gone_ms)
             }
