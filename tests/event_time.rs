@@ -99,8 +99,8 @@ fn partitions_are_held_within_their_alignment() {
     let broker = Broker::tansu();
     broker.create_topic("apart", 2);
     let second = |n: i64| NOON_MS + n * 1_000;
-    let ahead: Vec<i64> = (0..86_400).map(second).collect();
-    broker.produce("apart", records(0, &ahead).into_iter());
+    // A partition without a row yet holds nobody, so both have one before the fast one has more.
+    broker.produce("apart", records(0, &[second(0)]).into_iter());
     broker.produce("apart", records(1, &[second(0)]).into_iter());
     let data = temporary();
     let weir = Weir::up(data.path());
@@ -117,6 +117,10 @@ fn partitions_are_held_within_their_alignment() {
         "CREATE JOB j WITH (parallelism = 2) AS
          SELECT window_start, count(*) AS n FROM tumble(apart, ts, INTERVAL '1 hour') GROUP BY window_start, window_end",
     );
+    let read = "SELECT sum(rows_in_total) FROM weir.job_sources WHERE job = 'j' AND watermark_at IS NOT NULL";
+    until("both partitions are known", PATIENCE, || (sql.one(read) == "2").then_some(()));
+    let ahead: Vec<i64> = (1..86_400).map(second).collect();
+    broker.produce("apart", records(0, &ahead).into_iter());
     let held = "SELECT held FROM weir.job_sources WHERE job = 'j' AND partition = 'apart/0'";
     until("the fast partition is held", PATIENCE, || (sql.one(held) == "t").then_some(()));
     let ahead_by = "SELECT watermark_at > TIMESTAMPTZ '2023-05-01 13:00:00+00' AND watermark_at <= TIMESTAMPTZ '2023-05-01 13:16:40+00'
