@@ -94,7 +94,9 @@ impl Tops {
         // As in SQL, NULL is the greatest.
         let ascending = SortOptions { descending: false, nulls_first: false };
         let all = (0..shape.rows.fields().len()).map(|at| SortField::new_with_options(ty(at), ascending));
-        let whole = order.iter().cloned().chain(all).collect();
+        // Zeros of either sign are equal, and so is every NaN; only where all else is are their bits looked at.
+        let bits = floats(&shape.rows).map(|at| SortField::new_with_options(ty(at), ascending));
+        let whole = order.iter().cloned().chain(all).chain(bits).collect();
         let number = |name: &str| Field::new(name, DataType::Int64, false);
         let mut fields = vec![Field::new(KEY_GROUP, DataType::UInt32, false), number(WINDOW_START), number(ROW)];
         let column = |(i, field): (usize, &Arc<Field>)| Field::new(format!("__a{i}_{}", field.name()), field.data_type().clone(), true);
@@ -198,7 +200,8 @@ impl Tops {
     /// `rank`, and in each of them in order.
     fn firsts(&self, data: &Data, groups: &[u32], rank: impl Fn(u32) -> u32) -> Result<Vec<(u32, i64)>, Error> {
         let mut columns = self.order_columns(&data.rows);
-        columns.extend(data.rows.columns().iter().cloned());
+        columns.extend(data.rows.columns().iter().map(plain));
+        columns.extend(floats(&self.shape.rows).map(|at| data.rows.column(at).clone()));
         let whole = self.whole.convert_columns(&columns).map_err(broken)?;
         let mut rows: Vec<(u32, u32)> = groups.iter().zip(0..).map(|(group, row)| (rank(*group), row)).collect();
         rows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| whole.row(a.1 as usize).cmp(&whole.row(b.1 as usize))));
@@ -358,6 +361,11 @@ fn index(shape: &Shape) -> Index {
 fn by(keys: &[usize], data: &Data) -> Vec<ArrayRef> {
     let time: ArrayRef = Arc::new(data.times.clone());
     std::iter::once(time).chain(keys.iter().map(|at| data.rows.column(*at).clone())).collect()
+}
+
+/// Places of the columns of floats.
+fn floats(rows: &ArrowSchema) -> impl Iterator<Item = usize> + '_ {
+    rows.fields().iter().enumerate().filter(|(_, field)| field.data_type().is_floating()).map(|(at, _)| at)
 }
 
 /// Floats with one NaN, which is the greatest value, and one zero; others as they are.

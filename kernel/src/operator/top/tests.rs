@@ -116,7 +116,7 @@ fn below(state: &mut u64, n: u64) -> u64 {
 }
 
 /// NaN the greatest, then numbers from above, NULL last; ties by all columns: the key, where NULL is the
-/// greatest, the bits of the score, and the number.
+/// greatest, the number, and at last the bits of the score, since -0 is 0 and every NaN is one.
 fn expected(mut rows: Vec<Row>, keyed: bool, limit: usize) -> Vec<(i64, i64, i64)> {
     let rank = |score: Option<f64>| match score {
         None => (2, 0.0),
@@ -128,7 +128,7 @@ fn expected(mut rows: Vec<Row>, keyed: bool, limit: usize) -> Vec<(i64, i64, i64
         let scores = x.cmp(&y).then(v.partial_cmp(&w).unwrap());
         let keys = (a.1.is_none(), &a.1).cmp(&(b.1.is_none(), &b.1));
         let bits = a.2.unwrap_or_default().total_cmp(&b.2.unwrap_or_default());
-        scores.then(keys).then(bits).then(a.3.cmp(&b.3))
+        scores.then(keys).then(a.3.cmp(&b.3)).then(bits)
     });
     let mut places: BTreeMap<(i64, Option<String>), i64> = BTreeMap::new();
     let mut found = Vec::new();
