@@ -76,6 +76,7 @@ pub(crate) fn lower(job: &CreateJob, snapshot: &CatalogSnapshot, places: &Places
         sources: Vec::new(),
         counts: BTreeMap::new(),
         uses: BTreeSet::new(),
+        listeners: BTreeMap::new(),
         regroupings: BTreeSet::new(),
         early: job.options.iter().any(|option| option.key == "window.trigger" && !option.value.eq_ignore_ascii_case("watermark")),
     };
@@ -184,6 +185,8 @@ struct Lowering<'a> {
     sources: Vec<Source>,
     counts: BTreeMap<&'static str, usize>,
     uses: BTreeSet<String>,
+    /// Operators of sources that a job can have once only, by the names of these.
+    listeners: BTreeMap<String, usize>,
     regroupings: BTreeSet<OperatorId>,
     /// The job's windows are to be given before they are complete.
     early: bool,
@@ -269,15 +272,22 @@ impl Lowering<'_> {
             return Err(self.placed(Error::new(sqlstate::UNDEFINED_TABLE, format!("source '{name}' does not exist"))));
         };
         self.uses.insert(name.to_owned());
-        let from = self.operator("source", OperatorKind::Source)?;
         let mut source = (*readable.source).clone();
-        source.operator_id = self.operators[from].id.clone();
-        if let SourceOptions::Http(_) = source.config {
-            // It listens at one address, whatever the parallelism of the job.
-            self.operators[from].parallelism = Some(1);
-        }
         let time = if source.time.mode == TimeMode::EventTime { source.time.timestamp_field.clone() } else { None };
-        self.sources.push(source);
+        let from = match self.listeners.get(name) {
+            Some(from) => *from,
+            None => {
+                let from = self.operator("source", OperatorKind::Source)?;
+                source.operator_id = self.operators[from].id.clone();
+                if let SourceOptions::Http(_) = source.config {
+                    // It listens at one address, whatever the parallelism of the job and however often the query names it.
+                    self.operators[from].parallelism = Some(1);
+                    self.listeners.insert(name.to_owned(), from);
+                }
+                self.sources.push(source);
+                from
+            }
+        };
         let columns = readable.schema.0.iter().map(|column| column.name.clone()).collect();
         let times = time.into_iter().map(|column| (column, Time::Event)).collect();
         Ok(Stream { times, ..Stream::over(from, columns, name.to_owned()) })
@@ -294,8 +304,16 @@ impl Lowering<'_> {
         }
         self.unmark(&mut streams, &names)?;
         let to = self.operator("union", OperatorKind::Union)?;
+        let mut fed = BTreeSet::new();
         for stream in &streams {
-            self.edge(stream.from, to)?;
+            let mut from = stream.from;
+            if !fed.insert(from) {
+                // Two branches are the same rows, and an edge leads from one operator to another once.
+                let map = self.operator("map", OperatorKind::Map(Map { filter: None, project: stream.projections(&names) }))?;
+                self.edge(from, map)?;
+                from = map;
+            }
+            self.edge(from, to)?;
         }
         let origins: Vec<&str> = streams.iter().map(|stream| stream.origin.as_str()).collect();
         // What follows time in one branch and not in the other does not in both.
