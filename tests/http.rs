@@ -15,17 +15,6 @@ use support::{PATIENCE, block_on, until};
 
 const NDJSON: &str = "application/x-ndjson";
 
-/// Where the source of a job of this process listens, from its log.
-fn address(weir: &mut Weir, job: &str) -> String {
-    until("the source listens", PATIENCE, || {
-        weir.must_run();
-        let log = weir.process().err();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let mut said = lines.filter(|line| line["fields"]["message"] == "http source listens" && line["fields"]["job"] == job);
-        said.next_back().and_then(|line| line["fields"]["address"].as_str().map(ToOwned::to_owned))
-    })
-}
-
 fn post(client: &Client, address: &str, body: String) -> Option<(u16, String)> {
     block_on(async {
         let sent = client.post(format!("http://{address}/in")).header("content-type", NDJSON).body(body).send().await.ok()?;
@@ -61,7 +50,7 @@ fn what_was_answered_is_in_the_result() {
     let mut weir = Weir::up(data.path());
     let (sql, client) = (weir.sql(), client());
     counting(&sql, "numbers", ", token = 'open-sesame'");
-    let at = address(&mut weir, "numbers");
+    let at = weir.listens("numbers");
     let event = sql.rows("SELECT message, operator FROM weir.job_events WHERE job = 'numbers' AND kind = 'opened'");
     assert_eq!(event, [[format!("listens on http://{at}/in"), "source-1".to_owned()]]);
     assert_eq!(post(&client, &at, "{\"n\": 1}".to_owned()).unwrap().0, 401);
@@ -107,7 +96,7 @@ fn kill_9_loses_no_answered_record() {
     let data = temporary();
     let mut weir = Weir::up(data.path());
     counting(&weir.sql(), "numbers", "");
-    let at = Arc::new(Mutex::new(address(&mut weir, "numbers")));
+    let at = Arc::new(Mutex::new(weir.listens("numbers")));
     let (done, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
@@ -140,7 +129,7 @@ fn kill_9_loses_no_answered_record() {
         // Clients send the next request at once: when some are answered, others wait for their decision.
         until("requests are answered", PATIENCE, || (answered.load(Ordering::Acquire) >= round * 2 * CLIENTS).then_some(()));
         weir = weir.again();
-        let now = address(&mut weir, "numbers");
+        let now = weir.listens("numbers");
         *at.lock().unwrap() = now;
     }
     until("requests are answered", PATIENCE, || (answered.load(Ordering::Acquire) >= 10 * CLIENTS).then_some(()));
@@ -166,7 +155,7 @@ fn rows_go_from_job_to_job() {
     let mut weir = Weir::up(data.path());
     let sql = weir.sql();
     counting(&sql, "numbers", ", on_error = 'skip'");
-    let at = address(&mut weir, "numbers");
+    let at = weir.listens("numbers");
     sql.run("CREATE SOURCE g (n TEXT) WITH (connector = 'generate', context = '{\"n\": \"{{counter}}\"}', batch_size = 100, rows = 5000, format = 'json')");
     sql.run(&format!("CREATE SINK hop WITH (connector = 'http', url = 'http://{at}/in', batch_rows = 300)"));
     sql.run("CREATE JOB giver INTO hop AS SELECT CAST(n AS BIGINT) AS n FROM g");

@@ -9,20 +9,9 @@ use support::process::{Weir, temporary};
 use support::sql::Sql;
 use support::{PATIENCE, block_on, until};
 
-/// Where the source of the job listens, from the log of this process.
-fn address(weir: &mut Weir, job: &str) -> String {
-    until("the source listens", PATIENCE, || {
-        weir.must_run();
-        let log = weir.process().err();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let mut said = lines.filter(|line| line["fields"]["message"] == "http source listens" && line["fields"]["job"] == job);
-        said.next_back().and_then(|line| line["fields"]["address"].as_str().map(ToOwned::to_owned))
-    })
-}
-
 /// Sends rows; they are decided when it returns.
 fn send(weir: &mut Weir, rows: &[(i64, i64)]) {
-    let to = address(weir, "visits");
+    let to = weir.listens("visits");
     let body: String = rows.iter().map(|(k, ts)| format!("{{\"k\": {k}, \"ts\": {ts}}}\n")).collect();
     let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
     block_on(async {

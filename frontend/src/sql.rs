@@ -24,7 +24,7 @@ mod sample;
 mod scope;
 mod show;
 mod statement;
-mod sugar;
+pub(crate) mod sugar;
 mod verb;
 mod window;
 

@@ -13,8 +13,9 @@ use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{
-    AttemptState, Failure, HubResponse, JobObservation, Load, PROTOCOL_VERSION, Register, Report, RunningAttempt,
+    AttemptState, Failure, HubResponse, JobObservation, Load, PROTOCOL_VERSION, ReadRequest, ReadTarget, Register, Report, RunningAttempt,
 };
+use weir_planner::schema::Schema;
 use weir_planner::spec::{Horizon, JobSpec};
 
 pub const LEASE_MS: u64 = 15_000;
@@ -29,6 +30,19 @@ pub fn job(id: &str) -> JobId {
 
 pub fn agent(id: &str) -> AgentId {
     AgentId::new(id).unwrap()
+}
+
+/// A read of the results of `j`.
+pub fn question() -> ReadRequest {
+    ReadRequest {
+        id: 0,
+        job: job("j"),
+        target: ReadTarget::Results,
+        schema: Schema::default(),
+        limit: None,
+        store_id: None,
+        replaces_by: Vec::new(),
+    }
 }
 
 pub fn attempt(number: u64) -> Attempt {

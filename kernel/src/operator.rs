@@ -11,10 +11,13 @@
 //! before the call returns that has seen them.
 
 pub mod batch;
+pub mod budget;
 pub mod buffer;
 pub(crate) mod grouping;
 pub mod partial;
 pub mod session;
+pub(crate) mod judged;
+pub(crate) mod results;
 pub(crate) mod sift;
 pub mod stateless;
 pub mod top;

@@ -337,6 +337,14 @@ pub struct Region {
 }
 
 impl Work {
+    /// Whether it judges which rows are late for windows (EV-4).
+    pub fn judges(&self) -> bool {
+        match self {
+            Work::Window(_) | Work::Partial(_) => true,
+            Work::Source(_) | Work::Map(_) | Work::Batch(_) | Work::Top(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => false,
+        }
+    }
+
     /// Whether cuts name its tasks. A first stage holds nothing and comes and goes with the plan, so
     /// that it appears in no artifact (PLAN-2).
     pub fn in_cuts(&self) -> bool {

@@ -82,6 +82,17 @@ impl Schema {
 }
 
 impl ColumnType {
+    /// The unit of the times that a column of this type may hold, `integers` being that of BIGINT;
+    /// `None` for a type that holds none (EV-1).
+    pub fn time_unit(self, integers: TimeUnit) -> Option<TimeUnit> {
+        match self {
+            ColumnType::BigInt => Some(integers),
+            ColumnType::Timestamp { unit, .. } => Some(unit),
+            ColumnType::Boolean | ColumnType::SmallInt | ColumnType::Integer | ColumnType::Real | ColumnType::Double => None,
+            ColumnType::Decimal { .. } | ColumnType::Text | ColumnType::Bytea | ColumnType::Date | ColumnType::Interval => None,
+        }
+    }
+
     /// The Arrow type that holds it.
     pub fn to_arrow(self) -> arrow_schema::DataType {
         use arrow_schema::{DataType, IntervalUnit, TimeUnit as Arrow};

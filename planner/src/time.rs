@@ -78,10 +78,3 @@ impl TimeUnit {
         }
     }
 }
-
-/// Start of the tumbling window of `size_ms` shifted by `offset_ms` that holds `time`: floored,
-/// so that times before 1970 land right (C02). `None` on overflow.
-pub const fn tumble_start(time: i64, size_ms: i64, offset_ms: i64) -> Option<i64> {
-    let Some(shifted) = time.checked_sub(offset_ms.rem_euclid(size_ms)) else { return None };
-    time.checked_sub(shifted.rem_euclid(size_ms))
-}

@@ -265,6 +265,17 @@ impl Weir {
             panic!("weir ended with {status}\n{}", self.running.log());
         }
     }
+
+    /// Where the http source of a job of this process listens, from its log.
+    pub fn listens(&mut self, job: &str) -> String {
+        super::until("the source listens", super::PATIENCE, || {
+            self.must_run();
+            let log = self.running.err();
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            let mut said = lines.filter(|line| line["fields"]["message"] == "http source listens" && line["fields"]["job"] == job);
+            said.next_back().and_then(|line| line["fields"]["address"].as_str().map(ToOwned::to_owned))
+        })
+    }
 }
 
 /// A directory of the test, removed with it.

@@ -2,11 +2,11 @@
 
 use super::value::Rows;
 use crate::error::{Error, sqlstate};
+use crate::sql::sugar::named;
 use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
 use sqlparser::ast::{
     CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Expr, Ident, ObjectName, Query, SelectItem, Statement,
-    TableFactor,
 };
 
 /// A COPY to the client.
@@ -62,18 +62,7 @@ fn select(table: &ObjectName, columns: &[Ident]) -> Result<Query, Error> {
     let mut query = bare_query()?;
     if let SetExpr::Select(select) = &mut *query.body {
         select.projection = if columns.is_empty() { vec![wildcard()] } else { columns.iter().map(column).collect() };
-        let relation = TableFactor::Table {
-            name: table.clone(),
-            alias: None,
-            args: None,
-            with_hints: Vec::new(),
-            version: None,
-            with_ordinality: false,
-            partitions: Vec::new(),
-            json_path: None,
-            sample: None,
-            index_hints: Vec::new(),
-        };
+        let relation = named(table.clone(), None, None);
         select.from = vec![TableWithJoins { relation, joins: Vec::new() }];
     }
     Ok(query)

@@ -3,8 +3,8 @@
 
 use super::window::WINDOW_FUNCTIONS;
 use sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, TableFactor,
-    TableFunctionArgs, VisitMut, VisitorMut,
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, TableAlias,
+    TableFactor, TableFunctionArgs, VisitMut, VisitorMut,
 };
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -79,10 +79,15 @@ fn group_key(select: &mut Select) {
     }
     let mut args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(table))];
     args.extend(inner);
-    from.relation = TableFactor::Table {
-        name: function.name,
+    from.relation = named(function.name, alias, Some(TableFunctionArgs { args, settings: None }));
+}
+
+/// A table or table function of this name, as FROM takes it.
+pub(crate) fn named(name: ObjectName, alias: Option<TableAlias>, args: Option<TableFunctionArgs>) -> TableFactor {
+    TableFactor::Table {
+        name,
         alias,
-        args: Some(TableFunctionArgs { args, settings: None }),
+        args,
         with_hints: Vec::new(),
         version: None,
         with_ordinality: false,
@@ -90,7 +95,7 @@ fn group_key(select: &mut Select) {
         json_path: None,
         sample: None,
         index_hints: Vec::new(),
-    };
+    }
 }
 
 /// Arguments without the name of the table before their columns.

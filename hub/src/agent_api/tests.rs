@@ -2,14 +2,13 @@
 
 use super::{AgentRequest, Bytes, CALL_BYTES_MAX, Hub};
 use crate::hub::{DesiredState, HubOptions};
-use crate::tests::{job, new_job, register};
+use crate::tests::{job, new_job, question, register};
 use futures::TryStreamExt;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use weir_planner::protocol::{Action, HubResponse, NextCommands, NextRead, ReadRequest, ReadTarget};
-use weir_planner::schema::Schema;
+use weir_planner::protocol::{Action, HubResponse, NextCommands, NextRead};
 
 struct Served {
     hub: Hub,
@@ -71,15 +70,7 @@ async fn an_agent_works_over_http() {
         ("transfer-encoding: chunked\r\n", "5\r\nsome \r\n5\r\nbytes\r\n0\r\n\r\n", Ok("some bytes")),
         ("content-length: 0\r\nx-weir-error: no such job here\r\n", "", Err("no such job here")),
     ] {
-        let question = ReadRequest {
-            id: 0,
-            job: job("j"),
-            target: ReadTarget::Results,
-            schema: Schema::default(),
-            limit: None,
-            store_id: None,
-            replaces_by: Vec::new(),
-        };
+        let question = question();
         let reader = async { hub.read(question).await?.try_collect::<Vec<Bytes>>().await };
         let agent = async {
             let next = AgentRequest::NextRead(NextRead { session: session.clone(), wait_ms: 30_000 });

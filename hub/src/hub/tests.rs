@@ -5,7 +5,7 @@ use super::{
     ReadRequest, Result, Store, WaitFor,
 };
 use crate::clock::{Clock, ManualClock};
-use crate::tests::{Disk, agent, attempt, failure, generation, job, new_job, observation, register, report, spec};
+use crate::tests::{Disk, agent, attempt, failure, generation, job, new_job, observation, question, register, report, spec};
 use futures::{StreamExt, TryStreamExt};
 use std::path::Path;
 use weir_planner::protocol::{Action, AttemptState, Command, CommandDone, Failure, Level, NextCommands, NextRead, ReadTarget, Restore};
@@ -390,15 +390,7 @@ async fn another_data_directory_is_not_read() {
     rig.hub.seen(|view| view.agents.values().any(|agent| agent.state == "offline").then_some(())).await.unwrap();
     let swapped = register("a", "later", "another disk", &[]);
     assert!(matches!(rig.hub.agent_call(AgentRequest::Register(swapped)).await, HubResponse::Registered(_)));
-    let question = ReadRequest {
-        id: 0,
-        job: job("j"),
-        target: ReadTarget::Results,
-        schema: Schema::default(),
-        limit: None,
-        store_id: None,
-        replaces_by: Vec::new(),
-    };
+    let question = question();
     let refused = rig.hub.read(question).await.err().unwrap().to_string();
     assert!(refused.contains("data directory 'disk'") && refused.contains("'another disk'"), "{refused}");
 }

@@ -1,25 +1,11 @@
 //! Answers come through whole, or as an error, or the wait ends.
 
-use super::{Arc, Body, BoxStream, Bytes, Error, QUEUE_MAX, ReadRequest, Relay, SILENCE_MS, oneshot};
+use super::{Arc, Body, BoxStream, Bytes, Error, QUEUE_MAX, Relay, SILENCE_MS, oneshot};
 use crate::clock::ManualClock;
-use crate::tests::{agent, job};
+use crate::tests::{agent, question};
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use std::time::Duration;
-use weir_planner::protocol::ReadTarget;
-use weir_planner::schema::Schema;
-
-fn question() -> ReadRequest {
-    ReadRequest {
-        id: 0,
-        job: job("j"),
-        target: ReadTarget::Results,
-        schema: Schema::default(),
-        limit: None,
-        store_id: None,
-        replaces_by: Vec::new(),
-    }
-}
 
 type Answer = Result<BoxStream<'static, Result<Bytes, Error>>, Error>;
 

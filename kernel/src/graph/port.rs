@@ -5,7 +5,7 @@ use crate::side::Side;
 use std::collections::BTreeSet;
 use weir_planner::error::Class;
 use weir_planner::id::{ChainId, OperatorId};
-use weir_planner::plan::{Chain, JobPlan, PlanEdge, Port, Work};
+use weir_planner::plan::{Chain, JobPlan, PlanEdge, Port};
 
 /// The operator, by its position in the producing chain, and the side that a side edge starts from;
 /// `None` for an edge of the main way out.
@@ -35,11 +35,7 @@ fn place(plan: &JobPlan, edge: &PlanEdge, id: &OperatorId) -> Result<usize, Erro
 pub(super) fn judges(plan: &JobPlan, chain: &Chain) -> bool {
     let (mut seen, mut open): (BTreeSet<ChainId>, Vec<&Chain>) = (BTreeSet::from([chain.id]), vec![chain]);
     while let Some(chain) = open.pop() {
-        let judged = chain.operators.iter().any(|operator| match operator.work {
-            Work::Window(_) | Work::Partial(_) => true,
-            Work::Source(_) | Work::Map(_) | Work::Batch(_) | Work::Top(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => false,
-        });
-        if judged {
+        if chain.operators.iter().any(|operator| operator.work.judges()) {
             return false;
         }
         let next = plan.edges.iter().filter(|edge| edge.from == chain.id && edge.port == Port::Main);

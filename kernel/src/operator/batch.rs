@@ -4,6 +4,7 @@ use crate::envelope::{Data, Envelope, batch};
 use crate::error::Error;
 use crate::eval::{Evaluator, constant_times};
 use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
+use crate::operator::results::having;
 use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
 use arrow::datatypes::Schema as ArrowSchema;
@@ -60,10 +61,7 @@ impl Batch {
         let times = constant_times(latest.map_or(0, |row| data.times.value(row)), all.len());
         let stamps = latest.and_then(stamp).map(|stamp| constant_times(stamp, all.len()));
         let data = Data { rows: batch(self.output.clone(), columns, all.len())?, times, stamps };
-        match &self.having {
-            None => Ok(data),
-            Some(having) => data.filter(&having.holds(&data, context.wall_ms)?),
-        }
+        having(self.having.as_ref(), data, context.wall_ms)
     }
 }
 

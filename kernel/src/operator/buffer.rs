@@ -13,7 +13,7 @@
 use crate::envelope::{Data, Envelope};
 use crate::error::Error;
 use crate::io::Restored;
-use crate::operator::window::{Budget, Seat};
+use crate::operator::budget::{Holding, Seat};
 use crate::operator::{Context, Operator};
 use crate::state::held::Held;
 use std::collections::VecDeque;
@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
-use weir_planner::plan::key_group_range;
 use weir_planner::schema::Schema;
 use weir_planner::spec::Buffer as Planned;
 
@@ -50,7 +49,6 @@ struct Marks {
 /// A buffer. Shape: any rows in, the same out, in the order in which they came, with their times
 /// and stamps; each batch is one span, burst or full load.
 pub struct Buffer {
-    id: OperatorId,
     rule: Rule,
     held: Held,
     /// Wall clock when the oldest and the newest of the held rows came.
@@ -63,8 +61,7 @@ pub struct Buffer {
     /// Marks whose rows have gone; at most three and an end.
     out: VecDeque<Envelope>,
     due_ns: Option<u64>,
-    budget: Arc<Budget>,
-    bytes_counted: usize,
+    holding: Holding,
     rows_max: usize,
     bytes_max: usize,
 }
@@ -86,11 +83,10 @@ impl Buffer {
             Planned::Tumbling(tumbling) => Rule::Tumbling { interval_ms: some(tumbling.interval_ms, "an interval")? },
             Planned::Session(session) => Rule::Session { gap_ms: some(session.gap_ms, "a gap")? },
         };
-        let owned = key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask);
+        let owned = seat.owned();
         let mut held = Held::new(id, seat.subtask, owned, Arc::new(input.to_arrow()));
         let (first_ms, last_ms) = held.restore(&restored.images)?.unwrap_or_default();
         Ok(Buffer {
-            id: id.clone(),
             rule,
             released: held.first(),
             held,
@@ -100,8 +96,7 @@ impl Buffer {
             out: VecDeque::new(),
             // Restored rows are looked at in the first step.
             due_ns: Some(0),
-            budget: seat.budget,
-            bytes_counted: 0,
+            holding: Holding::new(id, seat.budget, "hold rows for a shorter time"),
             rows_max: ROWS_MAX,
             bytes_max: BYTES_MAX,
         })
@@ -201,20 +196,8 @@ impl Buffer {
         Ok(Some(data))
     }
 
-    /// Tells how much state there is, and fails the job when that is too much.
     fn account(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let bytes = self.held.bytes();
-        context.metrics.state_rows.store(self.held.len() as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        if self.budget.change(std::mem::replace(&mut self.bytes_counted, bytes), bytes) {
-            return Ok(());
-        }
-        let message = format!(
-            "operator '{}': the job's state is larger than state.max_bytes, {} bytes; raise it, or hold rows for a shorter time",
-            self.id,
-            self.budget.bytes_max()
-        );
-        Err(Error::new(Class::User, message))
+        self.holding.tell(self.held.len(), self.held.bytes(), context.metrics)
     }
 }
 
@@ -259,12 +242,6 @@ impl Operator for Buffer {
 
     fn until_ns(&self) -> Option<u64> {
         self.due_ns
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.budget.change(self.bytes_counted, 0);
     }
 }
 

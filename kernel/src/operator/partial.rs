@@ -48,7 +48,7 @@ pub struct Partial {
     id: OperatorId,
     work: WindowWork,
     judge: Judge,
-    timing: Option<Timing>,
+    timing: Timing,
     grouping: Grouping,
     key_types: Vec<DataType>,
     output: Arc<ArrowSchema>,
@@ -82,7 +82,7 @@ impl Partial {
             id: id.clone(),
             work: work.clone(),
             judge: Judge::new(id, work)?,
-            timing: work.time.as_ref().map(|time| Timing::new(id, time, Some(input))).transpose()?,
+            timing: Timing::new(id, work.time.as_ref(), Some(input))?,
             grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
             lifting: Groups::new(id, &key_types, &work.aggregates)?,
             key_types,
@@ -101,10 +101,7 @@ impl Partial {
     }
 
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
-        let data = match &self.timing {
-            Some(timing) => timing.timed(data, context)?,
-            None => data,
-        };
+        let data = self.timing.timed(data, context)?;
         let data = self.judge.on_time(data, None, Marks::NONE, context)?;
         let (grouping, rows) = (&self.grouping, data.len() as u64);
         let parts = sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))?;
@@ -245,9 +242,7 @@ impl Operator for Partial {
     fn take(&mut self, envelope: Envelope, context: &mut Context<'_>) -> Result<(), Error> {
         match envelope {
             Envelope::Data(data) => return self.add(data, context),
-            Envelope::Watermark(watermark) => {
-                self.let_go(self.timing.as_ref().map_or(watermark, |timing| timing.watermark(watermark)));
-            }
+            Envelope::Watermark(watermark) => self.let_go(self.timing.watermark(watermark)),
             Envelope::Idle | Envelope::Active | Envelope::Barrier(_) | Envelope::End => self.let_go(i64::MAX),
         }
         self.next = Some(envelope);

@@ -15,25 +15,25 @@
 
 mod judge;
 
-use crate::envelope::{BATCH_ROWS, Data, Envelope, batch, broken};
+use crate::envelope::{BATCH_ROWS, Data, Envelope};
 use crate::error::Error;
 use crate::eval::Evaluator;
 use crate::io::Restored;
+use crate::operator::budget::{Holding, Seat};
 use crate::operator::grouping::{Grouping, key_columns};
+use crate::operator::results::{WindowRows, having};
 use crate::operator::sift::sift;
 use crate::operator::window::timing::Timing;
-use crate::operator::window::{Budget, Seat};
 use crate::operator::{Context, Operator};
 use crate::state::sessions::{Sessions, Shape};
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, TimestampMillisecondArray};
-use arrow::compute::cast;
+use arrow::array::Int64Array;
 use arrow::datatypes::Schema as ArrowSchema;
 use judge::Judge;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
-use weir_planner::plan::{WindowWork, key_group_range};
+use weir_planner::plan::WindowWork;
 use weir_planner::schema::Schema;
 use weir_planner::spec::OnOverflow;
 use weir_planner::window::Windows;
@@ -43,14 +43,13 @@ use weir_planner::window::Windows;
 pub struct Session {
     id: OperatorId,
     work: WindowWork,
-    timing: Option<Timing>,
+    timing: Timing,
     judge: Judge,
     grouping: Grouping,
     having: Option<Evaluator>,
     output: Arc<ArrowSchema>,
     sessions: Sessions,
-    budget: Arc<Budget>,
-    bytes_counted: usize,
+    holding: Holding,
     held: Option<Envelope>,
     /// The watermark to send on when what it fires has gone.
     firing: Option<i64>,
@@ -86,20 +85,19 @@ impl Session {
             aggregates: work.aggregates.clone(),
             gap_ms,
             max_parallelism: seat.max_parallelism,
-            owned: key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask),
+            owned: seat.owned(),
         })?;
         sessions.restore(&restored.images)?;
         Ok(Session {
             id: id.clone(),
-            timing: work.time.as_ref().map(|time| Timing::new(id, time, Some(input))).transpose()?,
+            timing: Timing::new(id, work.time.as_ref(), Some(input))?,
             judge: Judge::new(id, gap_ms, work),
             grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
             having: work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?,
             work: work.clone(),
             output: Arc::new(output.to_arrow()),
             sessions,
-            budget: seat.budget,
-            bytes_counted: 0,
+            holding: Holding::new(id, seat.budget, "use a shorter gap or fewer keys"),
             held: None,
             firing: None,
             slots: Vec::new(),
@@ -107,10 +105,7 @@ impl Session {
     }
 
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
-        let data = match &self.timing {
-            Some(timing) => timing.timed(data, context)?,
-            None => data,
-        };
+        let data = self.timing.timed(data, context)?;
         let data = self.judge.on_time(data, self.sessions.marks(), context)?;
         let grouping = &self.grouping;
         for (data, piece) in sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))? {
@@ -144,20 +139,8 @@ impl Session {
         }
     }
 
-    /// Tells how much state there is, and fails the job when that is too much.
     fn account(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let bytes = self.sessions.bytes();
-        context.metrics.state_rows.store(self.sessions.open() as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        if self.budget.change(std::mem::replace(&mut self.bytes_counted, bytes), bytes) {
-            return Ok(());
-        }
-        let message = format!(
-            "operator '{}': the job's state is larger than state.max_bytes, {} bytes; raise it, or use a shorter gap or fewer keys",
-            self.id,
-            self.budget.bytes_max()
-        );
-        Err(Error::new(Class::User, message))
+        self.holding.tell(self.sessions.open(), self.sessions.bytes(), context.metrics)
     }
 
     /// The next rows of sessions that fire, then the watermark.
@@ -174,10 +157,7 @@ impl Session {
                 return Ok(Envelope::Watermark(watermark));
             };
             *context.changed = true;
-            let data = match &self.having {
-                None => data,
-                Some(having) => data.filter(&having.holds(&data, context.wall_ms)?)?,
-            };
+            let data = having(self.having.as_ref(), data, context.wall_ms)?;
             if !data.is_empty() {
                 return Ok(Envelope::Data(data));
             }
@@ -186,19 +166,14 @@ impl Session {
 
     fn rows(&self, slots: &[u32]) -> Result<Data, Error> {
         let results = self.sessions.results(slots)?;
-        let times = Int64Array::from_iter_values(results.ends.iter().map(|end| end - 1));
-        let mut columns = results.keys;
-        for bounds in [results.starts, results.ends] {
-            let array: ArrayRef = Arc::new(TimestampMillisecondArray::from(bounds));
-            let field = self.output.fields().get(columns.len());
-            let field = field.ok_or_else(|| Error::new(Class::Bug, format!("operator '{}' lacks its output columns", self.id)))?;
-            columns.push(cast(&array, field.data_type()).map_err(broken)?);
-        }
-        columns.extend(results.aggregates);
-        if self.work.marks_updates() {
-            columns.push(Arc::new(BooleanArray::from(vec![false; slots.len()])));
-        }
-        Ok(Data { rows: batch(self.output.clone(), columns, slots.len())?, times, stamps: None })
+        let rows = WindowRows {
+            keys: results.keys,
+            starts: Int64Array::from(results.starts),
+            ends: Int64Array::from(results.ends),
+            aggregates: results.aggregates,
+            update: self.work.marks_updates().then_some(false),
+        };
+        rows.data(&self.id, &self.output)
     }
 }
 
@@ -225,8 +200,7 @@ impl Operator for Session {
         match envelope {
             Envelope::Data(data) => self.add(data, context)?,
             Envelope::Watermark(watermark) => {
-                let watermark = self.timing.as_ref().map_or(watermark, |timing| timing.watermark(watermark));
-                let through = self.judge.gone(watermark);
+                let through = self.judge.gone(self.timing.watermark(watermark));
                 self.sessions.mark_fired(through);
                 self.firing = Some(through);
             }
@@ -249,12 +223,6 @@ impl Operator for Session {
             self.firing = Some(watermark);
         }
         Ok(Some(envelope))
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.budget.change(self.bytes_counted, 0);
     }
 }
 

@@ -8,8 +8,8 @@
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch};
 use crate::error::Error;
 use crate::io::Restored;
+use crate::operator::budget::{Holding, Seat};
 use crate::operator::grouping::key_columns;
-use crate::operator::window::{Budget, Seat};
 use crate::operator::{Context, Operator};
 use crate::state::tops::{Shape, Tops};
 use arrow::array::{BooleanArray, Int64Array};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
-use weir_planner::plan::{TopWork, key_group_range};
+use weir_planner::plan::TopWork;
 use weir_planner::schema::Schema;
 
 /// What a watermark has let go.
@@ -31,12 +31,10 @@ struct Firing {
 /// A top. Shape: any rows in; the same columns out and, where it is named, the place of each row in its
 /// group from 1. Rows come by time and key, and in each group in order.
 pub struct Top {
-    id: OperatorId,
     place: bool,
     output: Arc<ArrowSchema>,
     tops: Tops,
-    budget: Arc<Budget>,
-    bytes_counted: usize,
+    holding: Holding,
     held: Option<Envelope>,
     firing: Option<Firing>,
 }
@@ -61,16 +59,14 @@ impl Top {
             order,
             limit,
             max_parallelism: seat.max_parallelism,
-            owned: key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask),
+            owned: seat.owned(),
         })?;
         tops.restore(&restored.images)?;
         Ok(Top {
-            id: id.clone(),
             place: work.place.is_some(),
             output: Arc::new(output.to_arrow()),
             tops,
-            budget: seat.budget,
-            bytes_counted: 0,
+            holding: Holding::new(id, seat.budget, "use a smaller limit or fewer keys"),
             held: None,
             firing: None,
         })
@@ -92,20 +88,8 @@ impl Top {
         self.account(context)
     }
 
-    /// Tells how much state there is, and fails the job when that is too much.
     fn account(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let bytes = self.tops.bytes();
-        context.metrics.state_rows.store(self.tops.len() as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        if self.budget.change(std::mem::replace(&mut self.bytes_counted, bytes), bytes) {
-            return Ok(());
-        }
-        let message = format!(
-            "operator '{}': the job's state is larger than state.max_bytes, {} bytes; raise it, or use a smaller limit or fewer keys",
-            self.id,
-            self.budget.bytes_max()
-        );
-        Err(Error::new(Class::User, message))
+        self.holding.tell(self.tops.len(), self.tops.bytes(), context.metrics)
     }
 
     /// The next rows of those that a watermark has let go.
@@ -156,12 +140,6 @@ impl Operator for Top {
             }
             None => Envelope::Watermark(firing.watermark),
         }))
-    }
-}
-
-impl Drop for Top {
-    fn drop(&mut self) {
-        self.budget.change(self.bytes_counted, 0);
     }
 }
 

@@ -16,18 +16,18 @@ pub(crate) mod places;
 pub(crate) mod timing;
 
 use crate::accumulate::piece::{Argument, Piece};
-use crate::envelope::{BATCH_ROWS, Data, Envelope, batch, broken};
+use crate::envelope::{BATCH_ROWS, Data, Envelope};
 use crate::error::Error;
 use crate::eval::{Evaluator, constant_times};
 use crate::io::Restored;
+use crate::operator::budget::{Holding, Seat};
 use crate::operator::grouping::{Grouping, key_columns};
+use crate::operator::results::{WindowRows, having};
 use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
 use crate::state::cells::Cells;
 use crate::state::layout::Shape;
 use crate::state::panes::{Table, Touched};
-use arrow::array::{ArrayRef, BooleanArray, TimestampMillisecondArray};
-use arrow::compute::cast;
 use arrow::datatypes::Schema as ArrowSchema;
 use judge::{Judge, aligned};
 use partials::Partials;
@@ -35,56 +35,14 @@ use pieces::Splitter;
 use places::Places;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use timing::Timing;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
-use weir_planner::plan::{WindowWork, key_group_range};
+use weir_planner::plan::WindowWork;
 use weir_planner::schema::Schema;
 use weir_planner::spec::{LatePolicy, OnOverflow};
 use weir_planner::window::{Aligned, Pane};
-
-/// Live state bytes of a job on this agent, all tasks together, and their limit (WIN-5).
-#[derive(Debug)]
-pub struct Budget {
-    held: AtomicU64,
-    bytes_max: u64,
-}
-
-impl Budget {
-    /// A limit; `None` is none.
-    pub fn new(bytes_max: Option<u64>) -> Self {
-        Budget { held: AtomicU64::new(0), bytes_max: bytes_max.unwrap_or(u64::MAX) }
-    }
-
-    /// The limit.
-    pub(crate) fn bytes_max(&self) -> u64 {
-        self.bytes_max
-    }
-
-    /// Counts a task's change; false when the job is over its limit.
-    pub(crate) fn change(&self, from: usize, to: usize) -> bool {
-        if to >= from {
-            let grown = (to - from) as u64;
-            self.held.fetch_add(grown, Ordering::Relaxed) + grown <= self.bytes_max
-        } else {
-            self.held.fetch_sub((from - to) as u64, Ordering::Relaxed);
-            true
-        }
-    }
-}
-
-/// Where a task with state stands in its job.
-pub struct Seat {
-    /// Subtask.
-    pub subtask: u32,
-    /// Subtasks of the operator.
-    pub parallelism: u32,
-    /// Key groups of the job.
-    pub max_parallelism: u32,
-    /// Shared by the job's tasks.
-    pub budget: Arc<Budget>,
-}
 
 /// What comes in.
 enum Input {
@@ -139,14 +97,13 @@ pub struct Window {
     work: WindowWork,
     windows: Aligned,
     judge: Judge,
-    timing: Option<Timing>,
+    timing: Timing,
     input: Input,
     having: Option<Evaluator>,
     output: Arc<ArrowSchema>,
     table: Table,
     splitter: Splitter,
-    budget: Arc<Budget>,
-    bytes_counted: usize,
+    holding: Holding,
     /// Fired windows stay and are revised.
     revises: bool,
     /// Groups of fired windows that the last rows revised.
@@ -175,7 +132,7 @@ impl Window {
         let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
         let windows = aligned(id, work)?;
         let kept = work.kept();
-        let timing = work.time.as_ref().map(|time| Timing::new(id, time, (!work.partials).then_some(input))).transpose()?;
+        let timing = Timing::new(id, work.time.as_ref(), (!work.partials).then_some(input))?;
         let input = if work.partials {
             Input::Partials(Partials::new(id, work, input)?)
         } else {
@@ -191,7 +148,7 @@ impl Window {
             aggregates: kept,
             empty_within_ms: work.empty_within_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
             max_parallelism: seat.max_parallelism,
-            owned: key_group_range(seat.max_parallelism, seat.parallelism, seat.subtask),
+            owned: seat.owned(),
         })?;
         table.restore(&restored.images)?;
         let having = work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?;
@@ -208,8 +165,7 @@ impl Window {
             changed: if work.early_ms.is_some() { table.all() } else { Touched::new() },
             table,
             splitter: Splitter::default(),
-            budget: seat.budget,
-            bytes_counted: 0,
+            holding: Holding::new(id, seat.budget, "use shorter windows or fewer keys"),
             revises,
             revised: Touched::new(),
             early_due_ns: None,
@@ -219,10 +175,7 @@ impl Window {
     }
 
     fn add(&mut self, data: Data, context: &mut Context<'_>) -> Result<(), Error> {
-        let data = match (&self.timing, &self.input) {
-            (Some(timing), Input::Rows(_)) => timing.timed(data, context)?,
-            (Some(_), Input::Partials(_)) | (None, _) => data,
-        };
+        let data = self.timing.timed(data, context)?;
         let data = self.judge.on_time(data, self.input.partials(), self.table.marks(), context)?;
         let parts = match &self.input {
             Input::Rows(grouping) => sift(self.work.on_error, data, context, &|data, wall_ms| grouping.piece(data, wall_ms))?,
@@ -298,28 +251,13 @@ impl Window {
         Ok(())
     }
 
-    /// Tells how much state there is, and fails the job when that is too much.
     fn account(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let bytes = self.table.bytes();
-        context.metrics.state_rows.store(self.table.entries() as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        let within = self.budget.change(std::mem::replace(&mut self.bytes_counted, bytes), bytes);
-        if within {
-            return Ok(());
-        }
-        let message = format!(
-            "operator '{}': the job's state is larger than state.max_bytes, {} bytes; raise it, or use shorter windows or fewer keys",
-            self.id, self.budget.bytes_max
-        );
-        Err(Error::new(Class::User, message))
+        self.holding.tell(self.table.entries(), self.table.bytes(), context.metrics)
     }
 
     /// The watermark makes windows complete.
     fn complete(&mut self, watermark: i64) {
-        let watermark = match &self.timing {
-            Some(timing) => timing.watermark(watermark),
-            None => watermark,
-        };
+        let watermark = self.timing.watermark(watermark);
         let less_lateness = if watermark == i64::MAX { watermark } else { watermark.saturating_sub(self.work.allowed_lateness_ms) };
         let sent = if self.revises { watermark } else { less_lateness };
         // The marks stand at ends of windows, so that they move only when a window goes.
@@ -372,10 +310,7 @@ impl Window {
             {
                 self.table.done(end_ms, cells, !update);
             }
-            let data = match &self.having {
-                None => data,
-                Some(having) => data.filter(&having.holds(&data, context.wall_ms)?)?,
-            };
+            let data = having(self.having.as_ref(), data, context.wall_ms)?;
             if !data.is_empty() {
                 return Ok(Some(Envelope::Data(data)));
             }
@@ -386,26 +321,19 @@ impl Window {
     fn rows(&self, open: &Open, until: u32) -> Result<Data, Error> {
         let groups = open.next..until;
         let count = groups.len();
-        let (mut columns, mut aggregates) = self.table.results(&open.cells, groups)?;
+        let (keys, mut aggregates) = self.table.results(&open.cells, groups)?;
         // What is kept beside them goes to nobody.
         aggregates.truncate(self.work.aggregates.len());
-        let bounds = columns.len()..columns.len() + 2;
         let unbounded = || Error::new(Class::Bug, format!("operator '{}' has a window without a start", self.id));
         let start = self.windows.start_of(open.end_ms).ok_or_else(unbounded)?;
-        for (i, bound) in bounds.zip([start, open.end_ms]) {
-            let array: ArrayRef = Arc::new(TimestampMillisecondArray::from_value(bound, count));
-            let field = self
-                .output
-                .fields()
-                .get(i)
-                .ok_or_else(|| Error::new(Class::Bug, format!("operator '{}' lacks its output columns", self.id)))?;
-            columns.push(cast(&array, field.data_type()).map_err(broken)?);
-        }
-        columns.extend(aggregates);
-        if self.work.marks_updates() {
-            columns.push(Arc::new(BooleanArray::from(vec![open.update; count])));
-        }
-        Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: constant_times(open.end_ms - 1, count), stamps: None })
+        let rows = WindowRows {
+            keys,
+            starts: constant_times(start, count),
+            ends: constant_times(open.end_ms, count),
+            aggregates,
+            update: self.work.marks_updates().then_some(open.update),
+        };
+        rows.data(&self.id, &self.output)
     }
 }
 
@@ -447,11 +375,5 @@ impl Operator for Window {
             Input::Rows(_) => data.len() as u64,
             Input::Partials(partials) => partials.rows_of(data),
         }
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        self.budget.change(self.bytes_counted, 0);
     }
 }

@@ -1,10 +1,9 @@
 //! Windows without rows: keys that had some not long ago get a row for each (C17).
 
 use crate::plans::{Shape, two_stages};
-use crate::recovery::compacted;
 use crate::shapes::{Results, expected, given, holding, once, shaped};
-use crate::windows::{BRISK, random_rows, row, run, world};
-use crate::world::{Cut, Feed, Pace, Rng, World};
+use crate::windows::{BRISK, random_rows, row, run, run_over_compactions};
+use crate::world::{Feed, Pace, Rng};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_oracle::{Agg, Row};
 use weir_planner::plan::{JobPlan, Work};
@@ -64,22 +63,8 @@ fn keys_seen_not_long_ago_get_a_row_for_every_window() {
         let plan = if rng.one_in(2) { two_stages(plan) } else { plan };
         let pace = Pace { batch_max: 1 + rng.below(60), sink_slow: 1 };
         let feed = Feed::of(&rows, true);
-        let mut world = world(&plan, &feed, rng.next(), pace).unwrap();
-        let mut cut = Cut::default();
-        for _ in 0..rng.below(5) {
-            world.steps(rng.below(100)).unwrap();
-            if !rng.one_in(4) {
-                cut = world.epoch().unwrap();
-            }
-            world.steps(rng.below(60)).unwrap();
-            let (outs, clock) = (world.outs.clone(), world.clock.clone());
-            drop(world);
-            let from = if rng.one_in(2) { compacted(&cut) } else { cut.clone() };
-            world = World::new(&plan, &feed, rng.next(), pace, &from, &outs, clock).unwrap();
-            cut = from;
-        }
-        world.settle().unwrap();
-        assert!(world.ended());
+        let restarts = rng.below(5);
+        let world = run_over_compactions(&plan, &feed, &mut rng, pace, restarts, [100, 60]);
         assert_eq!(once(&world.outs), expected);
     }
     assert!(empty > 200, "{empty} empty windows prove nothing");

@@ -1,10 +1,9 @@
 //! Windows that are given more than once: late rows revise them, and open ones are given early.
 
 use crate::plans::{Shape, binary, col, number, sink};
-use crate::recovery::compacted;
 use crate::shapes::{Results, expected, given, random_windows, shaped};
-use crate::windows::{BRISK, random_rows, row, run, world};
-use crate::world::{Cut, Feed, Out, Pace, Rng, World};
+use crate::windows::{BRISK, random_rows, row, run, run_over_compactions, world};
+use crate::world::{Feed, Out, Pace, Rng, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_kernel::chain::Step;
@@ -72,23 +71,8 @@ fn the_last_update_is_the_whole_window() {
         let expected = expected(&rows, &windows, shape.bound_ms, shape.lateness_ms);
         let plan = revising(&shape, &windows);
         let feed = Feed::of(&rows, true);
-        let mut world = world(&plan, &feed, rng.next(), pace).unwrap();
         let restarts = rng.below(4);
-        let mut cut = Cut::default();
-        for _ in 0..restarts {
-            world.steps(rng.below(150)).unwrap();
-            if !rng.one_in(4) {
-                cut = world.epoch().unwrap();
-            }
-            world.steps(rng.below(80)).unwrap();
-            let (outs, clock) = (world.outs.clone(), world.clock.clone());
-            drop(world);
-            let from = if rng.one_in(2) { compacted(&cut) } else { cut.clone() };
-            world = World::new(&plan, &feed, rng.next(), pace, &from, &outs, clock).unwrap();
-            cut = from;
-        }
-        world.settle().unwrap();
-        assert!(world.ended());
+        let world = run_over_compactions(&plan, &feed, &mut rng, pace, restarts, [150, 80]);
         assert_eq!(last(&world.outs), expected.results);
         assert_eq!(world.counted(|task| &task.state_rows), 0, "E6");
         if restarts == 0 {

@@ -1,6 +1,7 @@
 //! Tumbling windows over shuffles: any batch cut, parallelism and interleaving, one answer.
 
 use crate::plans::{Shape, aggregate, column, id, input, plan, sink, source, two_stages, window, windowed};
+use crate::recovery::compacted;
 use crate::world::{Cut, FakeClock, Feed, Pace, Rng, World, collect};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +73,28 @@ pub fn run_over_restarts(plan: &JobPlan, feed: &Feed, rng: &mut Rng, pace: Pace,
         let outs = world.outs.clone();
         drop(world);
         world = World::new(plan, feed, rng.next(), pace, &cut, &outs, Arc::new(FakeClock::default())).unwrap();
+    }
+    world.settle().unwrap();
+    assert!(world.ended());
+    world
+}
+
+/// The same without barriers under way, each restart perhaps from a compacted cut; `steps` are those before
+/// an epoch and after it.
+pub fn run_over_compactions(plan: &JobPlan, feed: &Feed, rng: &mut Rng, pace: Pace, restarts: u64, steps: [u64; 2]) -> World {
+    let mut world = world(plan, feed, rng.next(), pace).unwrap();
+    let mut cut = Cut::default();
+    for _ in 0..restarts {
+        world.steps(rng.below(steps[0])).unwrap();
+        if !rng.one_in(4) {
+            cut = world.epoch().unwrap();
+        }
+        world.steps(rng.below(steps[1])).unwrap();
+        let (outs, clock) = (world.outs.clone(), world.clock.clone());
+        drop(world);
+        let from = if rng.one_in(2) { compacted(&cut) } else { cut.clone() };
+        world = World::new(plan, feed, rng.next(), pace, &from, &outs, clock).unwrap();
+        cut = from;
     }
     world.settle().unwrap();
     assert!(world.ended());

@@ -22,7 +22,7 @@ pub(super) fn of(plan: &JobPlan, seen: &JobObservation) -> BTreeMap<OperatorId, 
         for (place, operator) in chain.operators.iter().enumerate() {
             let counts = seen.tasks.iter().filter(|task| task.task.operator == operator.id).map(|task| task.rows_late);
             let late: u64 = counts.sum();
-            if late == 0 || !judges(operator) {
+            if late == 0 || !operator.work.judges() {
                 continue;
             }
             let sources = sources(plan, chain, place);
@@ -33,13 +33,6 @@ pub(super) fn of(plan: &JobPlan, seen: &JobObservation) -> BTreeMap<OperatorId, 
         }
     }
     found
-}
-
-fn judges(operator: &PlanOperator) -> bool {
-    match operator.work {
-        Work::Window(_) | Work::Partial(_) => true,
-        Work::Source(_) | Work::Map(_) | Work::Batch(_) | Work::Top(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => false,
-    }
 }
 
 /// Makes rows of its own, which are no source's.

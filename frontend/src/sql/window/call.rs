@@ -1,6 +1,7 @@
 //! The arguments of a window function, by role: positional or named, plain or in the standard's words.
 
 use crate::error::{Error, sqlstate};
+use crate::sql::sugar::named;
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableFactor};
 
 /// What a window function takes behind its table and its time column.
@@ -138,18 +139,7 @@ fn table(expr: ast::Expr) -> Option<TableFactor> {
         }
         _ => return None,
     };
-    Some(TableFactor::Table {
-        name: ast::ObjectName::from(name),
-        alias: None,
-        args: None,
-        with_hints: Vec::new(),
-        version: None,
-        with_ordinality: false,
-        partitions: Vec::new(),
-        json_path: None,
-        sample: None,
-        index_hints: Vec::new(),
-    })
+    Some(named(ast::ObjectName::from(name), None, None))
 }
 
 /// `ts` out of `DESCRIPTOR(ts)` or `ts`.

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::side::{ErrorRow, rows};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, filter, filter_record_batch, not};
-use arrow::datatypes::{DataType, Int64Type, TimeUnit as ArrowUnit};
+use arrow::datatypes::{DataType, Int64Type};
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::TimeWork;
@@ -66,18 +66,12 @@ impl Timing {
         let Some(column) = output.index_of(&work.column) else {
             return Err(Error::new(Class::Bug, format!("source '{operator}' does not give its time column '{}'", work.column)));
         };
-        let unit = match output.0[column].ty.to_arrow() {
-            DataType::Int64 => work.unit,
-            DataType::Timestamp(ArrowUnit::Second, _) => TimeUnit::Second,
-            DataType::Timestamp(ArrowUnit::Millisecond, _) => TimeUnit::Millisecond,
-            DataType::Timestamp(ArrowUnit::Microsecond, _) => TimeUnit::Microsecond,
-            DataType::Timestamp(ArrowUnit::Nanosecond, _) => TimeUnit::Nanosecond,
-            other => {
-                let message =
-                    format!("source '{operator}': column '{}' of type {other} cannot be event time: use BIGINT or TIMESTAMP", work.column);
-                return Err(Error::new(Class::User, message));
-            }
-        };
+        let ty = output.0[column].ty;
+        let unit = ty.time_unit(work.unit).ok_or_else(|| {
+            let (name, found) = (&work.column, ty.to_arrow());
+            let message = format!("source '{operator}': column '{name}' of type {found} cannot be event time: use BIGINT or TIMESTAMP");
+            Error::new(Class::User, message)
+        })?;
         Ok(Timing {
             operator: operator.clone(),
             column,

@@ -3,9 +3,8 @@
 use crate::envelope::Data;
 use crate::error::Error;
 use crate::operator::Context;
+use crate::operator::judged::Judged;
 use crate::state::sessions::Marks;
-use arrow::array::{BooleanArray, Int64Array};
-use std::sync::atomic::Ordering;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::WindowWork;
@@ -54,40 +53,24 @@ impl Judge {
         if data.stamps.is_none() && *least >= marks.fired_ms && least + self.gap_ms > marks.evicted_ms {
             return Ok(data);
         }
-        let (mut retired, mut evicted) = (0, 0);
-        let mut keep = Vec::with_capacity(data.len());
-        let (mut is_late, mut late_by) = (Vec::with_capacity(data.len()), Vec::new());
+        let mut judged = Judged::new(data.len());
         for (row, time) in times.iter().enumerate() {
             let end = time + self.gap_ms;
             let stamp = data.stamps.as_ref().map_or(i64::MIN, |stamps| stamps.value(row));
             let by_ms = if end + self.lateness_ms <= stamp {
                 Some(stamp.saturating_sub(end + self.lateness_ms))
             } else if *time < marks.fired_ms {
-                retired += 1;
+                judged.retired += 1;
                 Some(marks.fired_ms.saturating_sub(*time))
             } else {
                 None
             };
             let kept = by_ms.is_none() && end > marks.evicted_ms;
-            evicted += u64::from(by_ms.is_none() && !kept);
-            keep.push(kept);
-            is_late.push(by_ms.is_some());
-            late_by.extend(by_ms);
+            judged.late += u64::from(by_ms.is_some());
+            judged.evicted += u64::from(by_ms.is_none() && !kept);
+            judged.row(kept, by_ms);
         }
-        context.metrics.rows_late.fetch_add(late_by.len() as u64, Ordering::Relaxed);
-        context.metrics.rows_retired.fetch_add(retired, Ordering::Relaxed);
-        context.metrics.rows_evicted.fetch_add(evicted, Ordering::Relaxed);
-        if late_by.is_empty() && evicted == 0 {
-            return Ok(data);
-        }
-        match self.late {
-            LatePolicy::Route if !late_by.is_empty() => {
-                let late = data.filter(&BooleanArray::from(is_late))?;
-                context.late(&late, &Int64Array::from(late_by))?;
-            }
-            // A session is given when nothing can touch it any more, so that there is nothing to update.
-            LatePolicy::Route | LatePolicy::Drop | LatePolicy::Update => {}
-        }
-        data.filter(&BooleanArray::from(keep))
+        // A session is given when nothing can touch it any more, so that there is nothing to update.
+        judged.sort_out(data, self.late, context)
     }
 }

@@ -4,7 +4,7 @@ use super::Session;
 use crate::envelope::{Data, Envelope};
 use crate::io::{Restored, StateImage};
 use crate::metric::TaskMetrics;
-use crate::operator::window::{Budget, Seat};
+use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
 use crate::side::Sides;
 use crate::state::merge_images;

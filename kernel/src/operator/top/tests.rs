@@ -5,7 +5,7 @@ use crate::envelope::{BATCH_ROWS, Data, Envelope};
 use crate::error::Error;
 use crate::io::{Restored, StateImage};
 use crate::metric::TaskMetrics;
-use crate::operator::window::{Budget, Seat};
+use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
 use crate::side::Sides;
 use crate::state::merge_images;

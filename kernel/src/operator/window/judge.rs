@@ -3,11 +3,11 @@
 use crate::envelope::Data;
 use crate::error::Error;
 use crate::operator::Context;
+use crate::operator::judged::Judged;
 use crate::operator::window::partials::Partials;
 use crate::operator::window::places::Places;
 use crate::state::layout::Marks;
-use arrow::array::{BooleanArray, Int64Array};
-use std::sync::atomic::Ordering;
+use arrow::array::BooleanArray;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::plan::WindowWork;
@@ -177,9 +177,7 @@ impl Judge {
         }
         let behind = partials.map(|partials| partials.behind(&data));
         let weight = |row: usize| behind.as_ref().map_or(1, |behind| behind.value(row).unsigned_abs());
-        let (mut late, mut partly, mut retired, mut evicted, mut between) = (0, 0, 0, 0, false);
-        let mut keep = Vec::with_capacity(data.len());
-        let (mut is_late, mut late_by) = (Vec::new(), Vec::new());
+        let mut judged = Judged::new(data.len());
         let mut last: Option<(Pane, i64)> = None;
         for row in 0..data.len() {
             let (found, late_through) = match &places {
@@ -205,54 +203,36 @@ impl Judge {
                 }
             };
             let Some((pane, last_end)) = found else {
-                between = true;
-                keep.push(false);
-                is_late.push(false);
+                judged.row(false, None);
                 continue;
             };
             last = found;
             let (kept, by_ms) = match verdict(pane.first_end_ms, last_end, late_through, marks) {
                 Verdict::Whole => (true, None),
                 Verdict::Partly => {
-                    partly += weight(row);
+                    judged.partly += weight(row);
                     (true, None)
                 }
                 Verdict::PartlyEvicted => {
-                    evicted += weight(row);
+                    judged.evicted += weight(row);
                     (true, None)
                 }
                 Verdict::Late(by_ms) => (false, Some(by_ms)),
                 Verdict::Retired(by_ms) => {
-                    retired += weight(row);
+                    judged.retired += weight(row);
                     (false, Some(by_ms))
                 }
                 Verdict::Evicted => {
-                    evicted += weight(row);
+                    judged.evicted += weight(row);
                     (false, None)
                 }
             };
             if by_ms.is_some() {
-                late += weight(row);
+                judged.late += weight(row);
             }
-            keep.push(kept);
-            is_late.push(by_ms.is_some());
-            late_by.extend(by_ms);
+            judged.row(kept, by_ms);
         }
-        context.metrics.rows_late.fetch_add(late, Ordering::Relaxed);
-        context.metrics.rows_late_partly.fetch_add(partly, Ordering::Relaxed);
-        context.metrics.rows_retired.fetch_add(retired, Ordering::Relaxed);
-        context.metrics.rows_evicted.fetch_add(evicted, Ordering::Relaxed);
-        if late + evicted == 0 && !between {
-            return Ok(data);
-        }
-        match self.late {
-            LatePolicy::Route if !late_by.is_empty() => {
-                let late = data.filter(&BooleanArray::from(is_late))?;
-                context.late(&late, &Int64Array::from(late_by))?;
-            }
-            LatePolicy::Route | LatePolicy::Drop | LatePolicy::Update => {}
-        }
-        data.filter(&BooleanArray::from(keep))
+        judged.sort_out(data, self.late, context)
     }
 
     /// The only pane that all of these rows lie in, whole; `None` when it takes a look at each to
