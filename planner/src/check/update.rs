@@ -4,7 +4,6 @@
 use super::graph::Graph;
 use crate::connector::SinkOptions;
 use crate::error::Fault;
-use crate::expr::Expr;
 use crate::id::OperatorId;
 use crate::spec::{JobSpec, LatePolicy, Map, OperatorKind, Source, Trigger, Window, WindowShape};
 
@@ -17,13 +16,12 @@ pub(super) fn check(spec: &JobSpec, graph: &Graph, faults: &mut Vec<Fault>) {
             OperatorKind::Source | OperatorKind::Map(_) | OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => false,
         };
         if let Some(window) = graph.producers(at).find_map(|from| behind[from]).filter(|_| counts) {
-            let (kind, id, window) = (operator.kind.name(), &operator.id, window);
+            let (kind, id, name) = (operator.kind.name(), &operator.id, &spec.operators[window].id);
+            let (when, hint) = reason(spec, graph, window);
             let message = format!(
-                "{kind} '{id}' takes rows of window '{}', which gives a result again when {}: what came before would count twice",
-                spec.operators[window].id,
-                reason(spec, graph, window).0
+                "{kind} '{id}' takes rows of window '{name}', which gives a result again when {when}: what came before would count twice"
             );
-            faults.push(Fault::new("behind_updates", format!("operators[{at}]"), message).with_hint(reason(spec, graph, window).1));
+            faults.push(Fault::new("behind_updates", format!("operators[{at}]"), message).with_hint(hint));
         }
     }
 }
@@ -91,31 +89,14 @@ fn told(spec: &JobSpec, graph: &Graph, behind: &[Option<usize>], at: usize) -> O
 
 /// The same columns behind a map.
 fn renamed(id: &OperatorId, map: &Map, names: Vec<String>) -> Told {
-    if map.project.is_empty() {
-        return Told::By(names);
-    }
-    let mut renamed = Vec::with_capacity(names.len());
-    for name in names {
-        let passes = |expr: &Expr| matches!(expr, Expr::Column(column) if *column == name);
-        let bound = map.project.iter().filter_map(|projection| projection.bound.as_deref()).find(|bound| passes(&bound.value.expr));
-        match bound {
-            Some(bound) => renamed.push(bound.name.clone()),
-            None => return Told::Not(format!("map '{id}' leaves out '{name}'")),
-        }
-    }
-    Told::By(renamed)
+    let renamed = names.iter().map(|name| map.passes(name).ok_or_else(|| format!("map '{id}' leaves out '{name}'")));
+    renamed.collect::<Result<_, _>>().map_or_else(Told::Not, Told::By)
 }
 
 /// Names of the columns by which later rows of the sink at `at` replace earlier ones: a result table
 /// behind an updating window that has all that tells its results apart. Empty: rows are added.
 pub fn replaces_by(spec: &JobSpec, graph: &Graph, at: usize) -> Vec<String> {
-    if !replaces(spec, at) {
-        return Vec::new();
-    }
-    match told(spec, graph, &behind(spec, graph), at) {
-        Some(Told::By(names)) => names,
-        Some(Told::Not(_)) | None => Vec::new(),
-    }
+    if replaces(spec, at) { told_by(spec, graph, at).unwrap_or_default() } else { Vec::new() }
 }
 
 /// Names of the columns, in what the operator at `at` gives, that tell the results of an updating
@@ -135,10 +116,9 @@ fn replaces(spec: &JobSpec, at: usize) -> bool {
 
 /// What becomes of results that come again, where that is not what one would think.
 pub(super) fn notices(spec: &JobSpec, graph: &Graph, notices: &mut Vec<String>) {
-    let behind = behind(spec, graph);
+    let (behind, judged) = (behind(spec, graph), graph.sources_judged(spec));
     for source in spec.sources.iter().filter(|source| source.time.late_event_policy == LatePolicy::Update) {
         let at = spec.operators.iter().position(|operator| operator.id == source.operator_id);
-        let judged = graph.sources_judged(spec);
         let reaches = |window: &usize| at.is_some_and(|at| judged.get(*window).is_some_and(|sources| sources.contains(&at)));
         if !behind.iter().flatten().any(reaches) {
             notices.push(format!(

@@ -123,22 +123,10 @@ fn keys_upstream(spec: &JobSpec, graph: &Graph, at: usize) -> Option<Vec<String>
         // Its keys are the whole of its partitioning.
         OperatorKind::Top(_) => None,
         OperatorKind::Buffer(_) | OperatorKind::Union | OperatorKind::Sink => upstream(),
-        OperatorKind::Map(map) => upstream()?.iter().map(|key| renamed(map, key)).collect(),
+        OperatorKind::Map(map) => upstream()?.iter().map(|key| map.passes(key)).collect(),
         // Rows of each batch come together by these keys: others are not passed on.
         OperatorKind::Window(window) => upstream().filter(|keys| keys.iter().all(|key| window.keys.contains(key))),
     }
-}
-
-fn renamed(map: &Map, key: &str) -> Option<String> {
-    if map.project.is_empty() {
-        return Some(key.to_owned());
-    }
-    let passes = |expr: &Expr| matches!(expr, Expr::Column(name) if name == key);
-    map.project
-        .iter()
-        .filter_map(|projection| projection.bound.as_deref())
-        .find(|bound| passes(&bound.value.expr))
-        .map(|bound| bound.name.clone())
 }
 
 /// Connected components of the tasks, ordered by their first member.
