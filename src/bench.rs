@@ -66,7 +66,7 @@ pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
     let scratch = Scratch::make()?;
     on_control(async {
         let shards = config.shards.unwrap_or(config.parallelism as usize);
-        let embedded = Embedded::open(&scratch.0, crate::config::LEASE, None, Some(shards)).await?;
+        let embedded = Embedded::open(&scratch.0, crate::config::LEASE, None, Some(shards), None).await?;
         let script = format!(
             r#"CREATE SOURCE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, "dateTime" TIMESTAMP(3), extra TEXT,
                  WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4 seconds')

@@ -62,6 +62,9 @@ pub struct UpConfig {
     /// Doors and data.
     #[command(flatten)]
     pub doors: Doors,
+    /// Where checkpoints are kept: file:///path, s3://bucket/prefix or memory:///; default a directory below the data directory.
+    #[arg(long, env = "WEIR_STATE_URL")]
+    pub state_url: Option<String>,
     /// Data shards (threads that process rows); default one a core.
     #[arg(long, env = "WEIR_SHARDS")]
     pub shards: Option<usize>,
@@ -93,6 +96,9 @@ pub struct AgentConfig {
     /// Secret that the hub wants.
     #[arg(long, env = "WEIR_NODE_TOKEN", hide_env_values = true)]
     pub node_token: Option<String>,
+    /// Where checkpoints are kept: file:///path, s3://bucket/prefix or memory:///; default a directory below the data directory.
+    #[arg(long, env = "WEIR_STATE_URL")]
+    pub state_url: Option<String>,
     /// Data shards (threads that process rows); default one a core.
     #[arg(long, env = "WEIR_SHARDS")]
     pub shards: Option<usize>,
@@ -121,6 +127,9 @@ pub struct RunConfig {
     /// Directory of state and results; a later run goes on from there.
     #[arg(long, env = "WEIR_DATA_DIR", default_value = "./weir-data")]
     pub data_dir: PathBuf,
+    /// Where checkpoints are kept: file:///path, s3://bucket/prefix or memory:///; default a directory below the data directory.
+    #[arg(long, env = "WEIR_STATE_URL")]
+    pub state_url: Option<String>,
     /// Data shards (threads that process rows); default one a core.
     #[arg(long, env = "WEIR_SHARDS")]
     pub shards: Option<usize>,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use weir_agent::agent::{Agent, AgentOptions};
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
 use weir_planner::plan::JobPlan;
-use weir_planner::protocol::{AttemptState, Failure, JobObservation, Restore, Start};
+use weir_planner::protocol::{AttemptState, CutGrant, Failure, JobObservation, LocalGrant, Restore, Start};
 use weir_planner::spec::{AfterFailure, Failures, Restart};
 
 /// Exit code of a job that failed, or could not be built.
@@ -44,6 +44,7 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
             address: "in process".to_owned(),
             token: None,
             shards: config.shards,
+            state_url: config.state_url.clone(),
             environment: crate::config::variable,
         })
         .await?;
@@ -134,7 +135,10 @@ impl Jobs {
     }
 
     fn local(&self) -> Restore {
-        Restore::Local { store_id: self.agent.store_id().to_owned(), must_exist: false }
+        Restore::Cut(Box::new(CutGrant {
+            local: Some(LocalGrant { store_id: self.agent.store_id().to_owned(), predecessor: None, must_exist: false }),
+            checkpoints: Vec::new(),
+        }))
     }
 
     /// Until all finished or one failed for good; `waiting` are jobs that start later.

@@ -23,7 +23,8 @@ pub fn up(config: UpConfig) -> anyhow::Result<()> {
         let mut stop = Stop::listen()?;
         let bound = Bound::bind(&config.doors).await?;
         let doors = &config.doors;
-        let embedded = Embedded::open(&doors.data_dir, doors.lease(), doors.node_token.clone(), config.shards).await?;
+        let embedded =
+            Embedded::open(&doors.data_dir, doors.lease(), doors.node_token.clone(), config.shards, config.state_url.clone()).await?;
         let (serving, addresses) = Serving::start(bound, &embedded.hub, &embedded.engine)?;
         if config.demo {
             make_demo(&embedded.engine).await?;
@@ -67,6 +68,7 @@ pub fn agent(config: AgentConfig) -> anyhow::Result<()> {
             address: format!("process {}", std::process::id()),
             token: config.node_token.clone(),
             shards: config.shards,
+            state_url: config.state_url.clone(),
             environment: crate::config::variable,
         };
         let agent = Agent::open(options).await?;

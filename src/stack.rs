@@ -74,7 +74,13 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the stores, starts shards and the session between agent and hub.
-    pub async fn open(data_dir: &Path, lease: Duration, node_token: Option<String>, shards: Option<usize>) -> anyhow::Result<Embedded> {
+    pub async fn open(
+        data_dir: &Path,
+        lease: Duration,
+        node_token: Option<String>,
+        shards: Option<usize>,
+        state_url: Option<String>,
+    ) -> anyhow::Result<Embedded> {
         let hub = open_hub(data_dir, lease, node_token.clone()).await?;
         let id = AgentId::new(EMBEDDED_AGENT).map_err(|fault| anyhow::anyhow!("{fault}"))?;
         let agent = Agent::open(AgentOptions {
@@ -83,6 +89,7 @@ impl Embedded {
             address: "in process".to_owned(),
             token: node_token,
             shards,
+            state_url,
             environment: crate::config::variable,
         })
         .await?;

@@ -43,6 +43,8 @@ pub struct AgentOptions {
     pub token: Option<String>,
     /// Threads that step chains; `None`: one for each core.
     pub shards: Option<usize>,
+    /// URL of the state store; `None`: a directory below `data_dir`.
+    pub state_url: Option<String>,
     /// Where `${env:NAME}` of connector options is looked up.
     pub environment: Environment,
 }
@@ -311,6 +313,8 @@ impl Agent {
             token: options.token.clone(),
             running: attempts.iter().map(held).collect(),
             last_attempt: attempts.iter().map(|a| a.id).fold(self.inner.last_attempt, AttemptId::max),
+            state_url: options.state_url.clone().unwrap_or_default(),
+            embedded: false,
         }
     }
 

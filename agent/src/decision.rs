@@ -10,8 +10,9 @@ mod retain;
 
 pub use commit::{Decided, Decision, Opened};
 pub use kept::KeptSpec;
-pub use record::{JobRecord, RegionRecord, TaskSegments, positions_of};
+pub use record::JobRecord;
 pub use retain::{Replacement, Retention, merge_candidates};
+pub use weir_planner::manifest::{RegionCut, positions_of};
 
 use crate::error::Error;
 use crate::segment;
@@ -31,7 +32,7 @@ use weir_planner::protocol::Restore;
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Job to [`JobRecord`].
 const JOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("jobs");
-/// Job and region to [`RegionRecord`].
+/// Job and region to [`RegionCut`].
 const REGIONS: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("regions");
 /// Job to its result files, oldest first.
 const RESULTS: TableDefinition<&str, &[u8]> = TableDefinition::new("results");
@@ -257,7 +258,7 @@ impl Decisions {
     }
 
     /// The decided cut of every region of a job that has one.
-    pub fn regions(&self, job: &JobId) -> Result<BTreeMap<RegionId, RegionRecord>, Error> {
+    pub fn regions(&self, job: &JobId) -> Result<BTreeMap<RegionId, RegionCut>, Error> {
         self.store.read(|tx| {
             let table = tx.open_table(REGIONS).map_err(|e: TableError| storage(&self.store.path, e))?;
             commit::regions_of(&table, job, &self.store.path)

@@ -173,7 +173,7 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 /// columns, of rows that are equal in them only the last.
 /// Errors: `Corrupt` for a missing file, and for rows of another data directory; one that cannot be read ends the stream with an `Err`.
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
-    if let ReadTarget::Sample(_) = request.target {
+    if let ReadTarget::Sample(_) | ReadTarget::State(_) = request.target {
         return Err(Error::new(Class::Bug, "a sample does not come from stored rows"));
     }
     if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {

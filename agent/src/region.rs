@@ -6,7 +6,7 @@
 
 mod compact;
 
-use crate::decision::{Decided, Decision, RegionRecord, Replacement, Retention};
+use crate::decision::{Decided, Decision, RegionCut, Replacement, Retention};
 use crate::error::Error;
 use crate::runner::Context;
 use crate::segment::{self, SegmentRef};
@@ -25,6 +25,7 @@ use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Action, Decider, Event};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, ChainId, EpochId, JobId, OperatorId, RegionId, TaskId};
+use weir_planner::spec::Horizon;
 
 /// Blocking work under way for the regions of one attempt; owned and awaited by its coordinator.
 pub type Works = FuturesUnordered<BoxFuture<'static, Work>>;
@@ -35,7 +36,7 @@ pub enum Work {
     /// Segments of a member.
     Written { region: usize, member: usize, sequence: u64, result: Result<Vec<(TaskId, SegmentRef)>, Error> },
     /// A decision, its obsolete files deleted.
-    Stored { region: usize, sequence: u64, record: Box<RegionRecord>, result: Result<Decided, Error> },
+    Stored { region: usize, sequence: u64, record: Box<RegionCut>, result: Result<Decided, Error> },
     /// Segments of a task became one.
     Merged { region: usize, task: TaskId, old: Vec<SegmentRef>, result: Result<SegmentRef, Error> },
     /// Small result files became one.
@@ -93,6 +94,8 @@ pub struct Shared {
     pub dirs: JobDirs,
     /// What result rows may go.
     pub retention: Retention,
+    /// How far effects that cannot be taken back must wait (EPO-8).
+    pub horizon: Horizon,
 }
 
 /// How a region stands after an event.
@@ -119,8 +122,8 @@ pub struct Region {
     /// Its chains, in plan order.
     pub members: Vec<Member>,
     decider: Decider,
-    decided: Option<RegionRecord>,
-    next: RegionRecord,
+    decided: Option<RegionCut>,
+    next: RegionCut,
     results: Vec<ResultFile>,
     merging: bool,
     merged: Vec<(TaskId, Vec<SegmentRef>, SegmentRef)>,
@@ -128,15 +131,8 @@ pub struct Region {
 
 impl Region {
     /// A region that goes on from `decided`.
-    pub fn new(
-        index: usize,
-        id: RegionId,
-        members: Vec<Member>,
-        decider: Decider,
-        decided: Option<RegionRecord>,
-        attempt: Attempt,
-    ) -> Self {
-        let next = decided.clone().unwrap_or_else(|| RegionRecord::empty(EpochId { attempt, sequence: 0 }));
+    pub fn new(index: usize, id: RegionId, members: Vec<Member>, decider: Decider, decided: Option<RegionCut>, attempt: Attempt) -> Self {
+        let next = decided.clone().unwrap_or_else(|| RegionCut::empty(EpochId { attempt, sequence: 0 }));
         Region { index, id, members, decider, decided, next, results: Vec::new(), merging: false, merged: Vec::new() }
     }
 
@@ -281,7 +277,10 @@ impl Region {
                     let epoch = EpochId { attempt: shared.attempt, sequence };
                     for member in &mut self.members {
                         let positions = member.positions.clone();
-                        send(member, Control::Decided { epoch, positions });
+                        send(member, Control::Decided { epoch, positions: positions.clone() });
+                        if shared.horizon == Horizon::Local && member.source.is_some() {
+                            send(member, Control::Passed { positions });
+                        }
                     }
                 }
                 Action::AbandonRound { sequence, missing } => {
@@ -370,14 +369,16 @@ impl Region {
     }
 }
 
-fn names(record: &RegionRecord) -> BTreeSet<String> {
+fn names(record: &RegionCut) -> BTreeSet<String> {
     record.segments.iter().flat_map(|t| &t.segments).map(|s| s.name.clone()).collect()
 }
 
 fn send(member: &mut Member, control: Control) {
-    if matches!(control, Control::Decided { .. }) {
-        // A newer decision says all that an older one said.
-        member.unsent.retain(|c| !matches!(c, Control::Decided { .. }));
+    // A newer one of these says all that an older one said.
+    match control {
+        Control::Decided { .. } => member.unsent.retain(|c| !matches!(c, Control::Decided { .. })),
+        Control::Passed { .. } => member.unsent.retain(|c| !matches!(c, Control::Passed { .. })),
+        Control::Barrier(_) | Control::Drain => {}
     }
     member.unsent.push_back(control);
     send_waiting(member);

@@ -154,6 +154,7 @@ async fn drive(context: &Arc<Context>, attempt: &Arc<Attempt>, restore: Restore)
         attempt: attempt.id,
         dirs,
         retention: Retention { rows: plan.result_retention_rows, ms: plan.result_retention_ms },
+        horizon: plan.horizon,
     };
     let mut coordinator = Coordinator::new(shared, attempt.clone(), regions, opened.results);
     let end = coordinator.run(&reports, &told).await;

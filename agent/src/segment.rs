@@ -12,6 +12,8 @@ use weir_kernel::io::StateImage;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 use weir_planner::keygroup::KEY_ENCODING_VERSION;
+
+pub use weir_planner::manifest::SegmentRef;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 /// Version of the layout below.
@@ -27,18 +29,6 @@ const HEAD_BYTES: usize = 16;
 const TAIL_BYTES: usize = 32;
 /// Rows of one block, the unit of checksums and of later partial reads.
 const BLOCK_ROWS: usize = 65_536;
-
-/// A segment as a decision remembers it. The name is the XXH3 (128 bit) of the whole file in
-/// hexadecimal and `.seg`, so it is the checksum as well.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SegmentRef {
-    /// File name in the job's state directory.
-    pub name: String,
-    /// Length of the file.
-    pub bytes: u64,
-    /// Rows in it.
-    pub rows: u64,
-}
 
 /// What a segment says of itself, behind its blocks.
 ///

@@ -314,7 +314,10 @@ async fn carry_out(agent: Agent, link: Arc<dyn Link>, session: String, command: 
             agent.stop(&command.job, attempt).await;
             Ok(())
         }
-        Action::Forget { attempt } => agent.forget(&command.job, attempt).await.map_err(|e| e.to_failure()),
+        Action::Checkpoint { .. } => {
+            Err(Failure { class: Class::User, message: format!("job {}: checkpoints cannot be made yet", command.job) })
+        }
+        Action::Forget { attempt, retained: _ } => agent.forget(&command.job, attempt).await.map_err(|e| e.to_failure()),
     };
     let done = AgentRequest::CommandDone(CommandDone { session, id, result });
     // When it does not arrive the command comes again after its lease, and is then done at once.

@@ -411,6 +411,7 @@ impl Hub {
                 self.change_renewing(renews, move |world, now| Ok(world.report(&report, now))).await
             }
             AgentRequest::NextRead(request) => self.next_read(request).await,
+            AgentRequest::CheckpointDone(done) => Err(Error::Conflict(format!("job '{}': checkpoints are not sealed yet", done.job))),
         };
         answer.unwrap_or_else(|error| HubResponse::Refused(Refusal { class: Class::Retry, message: error.to_string() }))
     }

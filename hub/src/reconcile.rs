@@ -13,7 +13,8 @@ use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{
-    Action, Command, CommandDone, Failure, HubResponse, JobObservation, Level, Refusal, Register, Registered, Report, Restore, Start,
+    Action, Command, CommandDone, CutGrant, Failure, HubResponse, JobObservation, Level, LocalGrant, Refusal, Register, Registered, Report,
+    Restore, Start,
 };
 use weir_planner::spec::JobSpec;
 
@@ -209,7 +210,7 @@ impl World {
                     Action::Start(Box::new(Start { attempt: entry.attempt, plan, restore: restore.clone() }))
                 }
                 Order::Stop => Action::Stop { attempt: entry.attempt },
-                Order::Forget => Action::Forget { attempt: entry.attempt },
+                Order::Forget => Action::Forget { attempt: entry.attempt, retained: Vec::new() },
             };
             Some(Command { id: entry.id, job: entry.job.clone(), generation: entry.generation, action })
         };
@@ -349,7 +350,10 @@ impl World {
         let restore = match (job.intent.fresh, never_ran) {
             (true, _) => Restore::Fresh,
             (false, true) => Restore::New,
-            (false, false) => Restore::Local { store_id: store_id.clone(), must_exist: has_cut },
+            (false, false) => {
+                let local = LocalGrant { store_id: store_id.clone(), predecessor: None, must_exist: has_cut };
+                Restore::Cut(Box::new(CutGrant { local: Some(local), checkpoints: Vec::new() }))
+            }
         };
         job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut });
         job.observation = None;

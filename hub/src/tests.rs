@@ -108,6 +108,8 @@ pub fn register(name: &str, boot: &str, store: &str, running: &[(&str, u64)]) ->
         token: None,
         running: running.iter().map(held).collect(),
         last_attempt: Attempt::default(),
+        state_url: "memory:///".to_owned(),
+        embedded: false,
     }
 }
 
@@ -137,7 +139,9 @@ pub fn failure(class: Class, message: &str) -> Failure {
 pub fn refused(response: &HubResponse) -> Option<Class> {
     match response {
         HubResponse::Refused(refusal) => Some(refusal.class),
-        HubResponse::Registered(_) | HubResponse::Commands(_) | HubResponse::Read(_) | HubResponse::Accepted => None,
+        HubResponse::Registered(_) | HubResponse::Commands(_) | HubResponse::Read(_) | HubResponse::Accepted | HubResponse::Sealed(_) => {
+            None
+        }
     }
 }
 

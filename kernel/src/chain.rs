@@ -268,6 +268,8 @@ impl Chain {
                     }
                     self.tail.decided(epoch);
                 }
+                (Control::Passed { positions }, Head::Source(source)) => source.passed(&positions),
+                (Control::Passed { .. }, Head::Inputs(_)) => {}
             }
         }
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use weir_planner::connector::SplitPosition;
 use weir_planner::id::{EpochId, OperatorId};
 
+pub use weir_planner::manifest::{ResultFile, SinkHandle};
+
 /// Makes a parked chain runnable again. Cheap, callable from any thread, never blocks.
 pub trait Wake: Send + Sync {
     /// The chain has something to do.
@@ -101,8 +103,14 @@ pub trait Source: Send {
     /// `time_max_ms` is left `None`; the chain fills it in.
     fn cut(&mut self) -> Vec<SplitPosition>;
 
-    /// The epoch with these positions is decided: tell the outside system, asynchronously.
+    /// The epoch with these positions is decided: tell people by the outside system, asynchronously.
+    /// Nothing may be done that cannot be repeated or taken back.
     fn decided(&mut self, positions: &[SplitPosition]);
+
+    /// The horizon has passed the epoch with these positions (EPO-8): no restart will ever begin before
+    /// them. Now native acknowledgements may be sent, logs trimmed, read files deleted. Comes after
+    /// `decided`, at once or much later, and may leave epochs out.
+    fn passed(&mut self, _positions: &[SplitPosition]) {}
 
     /// Records between what was given and the end of each split, where known.
     fn lag(&self) -> Vec<Option<u64>>;
@@ -135,30 +143,6 @@ pub enum Flush {
     Pending,
     /// All that was pushed before `begin_flush` is durable outside, or described by the handle.
     Done(SinkHandle),
-}
-
-/// What a decision must remember of a sink (CON-6).
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum SinkHandle {
-    /// Nothing: at least once.
-    None,
-    /// File sink: what lies past this length is not part of the cut.
-    Length(u64),
-    /// Result table: immutable files to add, oldest first, with their row counts.
-    Files(Vec<ResultFile>),
-}
-
-/// One immutable file of result rows.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ResultFile {
-    /// File name in the job's result directory: the content hash.
-    pub name: String,
-    /// Rows.
-    pub rows: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Wall clock when it was written, ms.
-    pub written_at_ms: i64,
 }
 
 /// One task of a sink connector.
@@ -216,4 +200,7 @@ pub struct ChainCut {
 pub struct Restored {
     /// Oldest first.
     pub images: Vec<Arc<StateImage>>,
+    /// They come from other tasks than this one (CKP-9): all that is kept of them counts as changed, so
+    /// that the first image after the restore is the whole state.
+    pub redealt: bool,
 }

@@ -123,6 +123,10 @@ number_id!(
     Attempt, u64
 );
 number_id!(
+    /// A checkpoint or savepoint; unique among those of one hub, from 1.
+    CheckpointId, u64
+);
+number_id!(
     /// Hash bucket of keys, `0..max_parallelism`.
     KeyGroup, u32
 );

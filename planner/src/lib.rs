@@ -16,6 +16,7 @@ pub mod plan;
 pub mod compile;
 pub mod keygroup;
 pub mod epoch;
+pub mod manifest;
 pub mod protocol;
 pub mod explain;
 pub mod error;

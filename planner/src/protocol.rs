@@ -5,7 +5,9 @@
 //! session older than the receiver's is refused as fenced.
 
 use crate::error::Class;
-use crate::id::{AgentId, Attempt, EpochId, Generation, JobId, TaskId};
+use crate::expr::Literal;
+use crate::id::{AgentId, Attempt, CheckpointId, EpochId, Generation, JobId, OperatorId, TaskId};
+use crate::manifest::{CheckpointKind, Manifest};
 use crate::plan::JobPlan;
 use crate::schema::Schema;
 use crate::spec::Source;
@@ -28,6 +30,8 @@ pub enum AgentRequest {
     Report(Report),
     /// Long poll for reads.
     NextRead(NextRead),
+    /// A checkpoint is complete in the state store, or could not be made.
+    CheckpointDone(Box<CheckpointDone>),
 }
 
 /// What the hub answers.
@@ -40,8 +44,10 @@ pub enum HubResponse {
     Commands(Vec<Command>),
     /// To `NextRead`; `None` when the wait ended without one.
     Read(Option<ReadRequest>),
-    /// To `CommandDone` and `Report`.
+    /// To `CommandDone` and `Report`, and to a `CheckpointDone` that tells of a failure.
     Accepted,
+    /// To `CheckpointDone`.
+    Sealed(Sealed),
     /// The request was not taken.
     Refused(Refusal),
 }
@@ -80,6 +86,12 @@ pub struct Register {
     /// one whose own store was lost, grants higher ones.
     #[serde(default)]
     pub last_attempt: Attempt,
+    /// Where it keeps checkpoints, without secrets: agents of one URL can take over each other's jobs.
+    #[serde(default)]
+    pub state_url: String,
+    /// It runs in the hub's own process: the horizon of its jobs is local unless they say otherwise (EPO-8).
+    #[serde(default)]
+    pub embedded: bool,
 }
 
 /// A job attempt that an agent holds.
@@ -144,10 +156,24 @@ pub enum Action {
         /// The attempt to stop; later ones are left alone.
         attempt: Attempt,
     },
-    /// Stop at once if running and delete the job's state, decisions and results.
+    /// Stop at once if running and delete the job's state, decisions and results, and its objects in
+    /// the state store but those that `retained` need.
     Forget {
         /// The attempt to stop; later ones are left alone.
         attempt: Attempt,
+        /// Savepoints that outlive the job.
+        #[serde(default)]
+        retained: Vec<Manifest>,
+    },
+    /// Make a checkpoint of what the attempt has decided after one more epoch, or of the last
+    /// decided cut of one that is over. Its end is told by `CheckpointDone`.
+    Checkpoint {
+        /// The attempt.
+        attempt: Attempt,
+        /// Its id.
+        id: CheckpointId,
+        /// What it is for.
+        kind: CheckpointKind,
     },
 }
 
@@ -171,14 +197,62 @@ pub enum Restore {
     /// From nothing, since the job never ran. What the store knows of an earlier job of that name, which
     /// this hub does not know, is neither taken for its state nor deleted: the start is refused.
     New,
-    /// From the newest decided cut in the store with this id (`horizon: local`). With
-    /// `must_exist`, a store without a cut refuses instead of starting empty (C51).
-    Local {
-        /// Which data directory.
-        store_id: String,
-        /// A cut is known to have been decided there.
-        must_exist: bool,
-    },
+    /// From the newest of these cuts that verifies (CKP-6); each one that does not is an event.
+    Cut(Box<CutGrant>),
+}
+
+/// The cuts that an attempt may begin from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutGrant {
+    /// Preferred where it holds: the newest epoch that an agent has decided in its own data directory.
+    pub local: Option<LocalGrant>,
+    /// Sealed ones, in the order of preference.
+    pub checkpoints: Vec<Manifest>,
+}
+
+/// When a cut that is only in an agent's data directory may be used (EPO-9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalGrant {
+    /// In this data directory only.
+    pub store_id: String,
+    /// Only when the last attempt there was this one; `None`: whichever it was (`horizon: local`).
+    pub predecessor: Option<Attempt>,
+    /// A cut is known to have been decided there. Without it and without a checkpoint the start is
+    /// refused instead of beginning empty (C51).
+    pub must_exist: bool,
+}
+
+/// How a checkpoint ended. Told again it is the same one: the attempt and the epochs of its cuts name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointDone {
+    /// From registration.
+    pub session: String,
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// The id of one that the hub asked for; `None` for one of the interval.
+    pub id: Option<CheckpointId>,
+    /// What it is for.
+    pub kind: CheckpointKind,
+    /// Wall clock, ms.
+    pub started_at_ms: i64,
+    /// How long the slowest barrier of its epoch took from the sources to the last task, ms.
+    pub align_ms: u64,
+    /// Bytes that were uploaded for it.
+    pub bytes_new: u64,
+    /// What it consists of, every object confirmed by the store; its `id` is set by the hub.
+    pub result: Result<Manifest, Failure>,
+}
+
+/// The seal of a checkpoint (CKP-2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// Its id.
+    pub id: CheckpointId,
+    /// Every checkpoint and savepoint of the job that is kept, this one included: what none of them
+    /// needs may be deleted.
+    pub retained: Vec<CheckpointId>,
 }
 
 /// End of a command.
@@ -435,8 +509,25 @@ pub struct ReadRequest {
 pub enum ReadTarget {
     /// The job's result table at the last decided epoch, oldest row first.
     Results,
+    /// The live state of an operator at the last decided epoch of each region, or in a checkpoint (ST-1).
+    State(Box<StateRead>),
     /// Columns of a source that declares none, from a sample of its input (JOB-6). Nothing is read
     /// for good. The answer is a stream without rows whose schema holds them, or a failure of class
     /// `Retry` where there is no row yet.
     Sample(Box<Source>),
+}
+
+/// Which state is read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateRead {
+    /// The operator.
+    pub operator: OperatorId,
+    /// Only entries with these values in all key columns; empty for all entries.
+    pub keys: Vec<(String, Literal)>,
+    /// `AS OF CHECKPOINT`, filled in by the hub from the id.
+    pub checkpoint: Option<CheckpointId>,
+    /// The checkpoint that is meant, filled in by the hub.
+    pub manifest: Option<Manifest>,
+    /// The plan that says how the state is to be read, filled in by the hub where the agent does not hold the job.
+    pub plan: Option<JobPlan>,
 }

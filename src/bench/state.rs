@@ -20,7 +20,7 @@ const BATCH_KEYS: u64 = 131_072;
 pub fn state(config: &StateConfig) -> anyhow::Result<()> {
     let scratch = Scratch::make()?;
     on_control(async {
-        let embedded = Embedded::open(&scratch.0, crate::config::LEASE, None, Some(1)).await?;
+        let embedded = Embedded::open(&scratch.0, crate::config::LEASE, None, Some(1), None).await?;
         let keys = config.keys;
         let script = format!(
             r#"CREATE SOURCE numbers (n BIGINT, t BIGINT, WATERMARK FOR t AS t - INTERVAL '4 seconds')

@@ -17,7 +17,7 @@ use std::time::Duration;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
 use weir_planner::plan::{JobPlan, Work};
-use weir_planner::protocol::{AttemptState, Failure, ReadRequest, ReadTarget, Restore, Start};
+use weir_planner::protocol::{AttemptState, CutGrant, Failure, LocalGrant, ReadRequest, ReadTarget, Restore, Start};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,13 +32,17 @@ pub(crate) async fn open(dir: &Path, world: &World) -> Agent {
         address: String::new(),
         token: None,
         shards: Some(2),
+        state_url: None,
         environment: no_environment,
     };
     Agent::open_with(options, Arc::new(world.clone())).await.unwrap()
 }
 
 fn local(agent: &Agent, must_exist: bool) -> Restore {
-    Restore::Local { store_id: agent.store_id().to_owned(), must_exist }
+    Restore::Cut(Box::new(CutGrant {
+        local: Some(LocalGrant { store_id: agent.store_id().to_owned(), predecessor: None, must_exist }),
+        checkpoints: Vec::new(),
+    }))
 }
 
 fn begin(agent: &Agent, attempt: u64, plan: &JobPlan, restore: Restore) -> Result<(), Error> {
@@ -322,6 +326,7 @@ async fn a_full_epoch_is_decided_before_its_turn() {
         address: String::new(),
         token: None,
         shards: Some(2),
+        state_url: None,
         environment: no_environment,
     };
     // A row of the feed counts 16 bytes.
@@ -448,7 +453,8 @@ async fn a_cut_of_another_store_is_refused() {
     let (dir, world) = (tempfile::tempdir().unwrap(), World::default());
     let plan = counting_plan(&job());
     let agent = open(dir.path(), &world).await;
-    begin(&agent, 1, &plan, Restore::Local { store_id: "elsewhere".to_owned(), must_exist: true }).unwrap();
+    let elsewhere = LocalGrant { store_id: "elsewhere".to_owned(), predecessor: None, must_exist: true };
+    begin(&agent, 1, &plan, Restore::Cut(Box::new(CutGrant { local: Some(elsewhere), checkpoints: Vec::new() }))).unwrap();
     let failure = until_failed(&agent).await;
     assert_eq!(failure.class, Class::Corrupt);
     assert!(failure.message.contains("elsewhere") && failure.message.contains(agent.store_id()), "{}", failure.message);
@@ -462,6 +468,7 @@ async fn a_cut_of_another_store_is_refused() {
         address: String::new(),
         token: None,
         shards: Some(1),
+        state_url: None,
         environment: no_environment,
     };
     let Err(error) = Agent::open_with(options, Arc::new(world)).await else { panic!("opened twice") };

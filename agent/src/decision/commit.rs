@@ -2,7 +2,7 @@
 
 use super::redeal::redeal;
 use super::retain::{Replacement, Retention, apply, replace};
-use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionRecord, SPECS, Store, decode, encode, storage};
+use super::{JOBS, JobRecord, REGIONS, RESULTS, RegionCut, SPECS, Store, decode, encode, storage};
 use crate::error::Error;
 use parking_lot::Mutex;
 use redb::{Durability, ReadableTable, WriteTransaction};
@@ -30,7 +30,7 @@ pub struct Decision {
     /// Of which region.
     pub region: RegionId,
     /// The cut.
-    pub record: RegionRecord,
+    pub record: RegionCut,
     /// Result files that become visible with it, oldest first.
     pub results: Vec<ResultFile>,
     /// Merged result files, if any wait.
@@ -52,7 +52,7 @@ pub struct Decided {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Decided cuts.
-    pub regions: BTreeMap<RegionId, RegionRecord>,
+    pub regions: BTreeMap<RegionId, RegionCut>,
     /// Decided result files, oldest first.
     pub results: Vec<ResultFile>,
     /// Operators of which not every task is in a decided cut, although there are some: see [`JobRecord::undecided`].
@@ -253,19 +253,22 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
             return Err(Error::new(Class::User, message));
         }
         Restore::New => {}
-        Restore::Local { store_id: wanted, .. } if wanted != store_id => {
-            let message = format!(
-                "job {id}: its cut is in store {wanted}, but this agent's data directory is store {store_id}; start the agent on the data directory with that store, or start the job fresh"
-            );
-            return Err(Error::new(Class::Corrupt, message));
-        }
-        Restore::Local { must_exist: true, .. } if opened.regions.is_empty() => {
-            let message = format!(
-                "job {id}: a cut was decided in store {store_id}, but the store holds none; it is not started empty: bring the data directory back, or start the job fresh"
-            );
-            return Err(Error::new(Class::Corrupt, message));
-        }
-        Restore::Local { .. } => {}
+        Restore::Cut(grant) => match &grant.local {
+            Some(local) if local.store_id != store_id => {
+                let wanted = &local.store_id;
+                let message = format!(
+                    "job {id}: its cut is in store {wanted}, but this agent's data directory is store {store_id}; start the agent on the data directory with that store, or start the job fresh"
+                );
+                return Err(Error::new(Class::Corrupt, message));
+            }
+            Some(local) if local.must_exist && opened.regions.is_empty() => {
+                let message = format!(
+                    "job {id}: a cut was decided in store {store_id}, but the store holds none; it is not started empty: bring the data directory back, or start the job fresh"
+                );
+                return Err(Error::new(Class::Corrupt, message));
+            }
+            Some(_) | None => {}
+        },
     }
     if let Some(before) = &before {
         opened.undecided = before.undecided(&opened.regions);
@@ -286,9 +289,9 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
 pub fn fitting(
     before: &JobRecord,
     job: &JobRecord,
-    cuts: BTreeMap<RegionId, RegionRecord>,
+    cuts: BTreeMap<RegionId, RegionCut>,
     id: &JobId,
-) -> Result<(BTreeMap<RegionId, RegionRecord>, bool), Error> {
+) -> Result<(BTreeMap<RegionId, RegionCut>, bool), Error> {
     if cuts.is_empty() {
         return Ok((cuts, false));
     }
@@ -307,7 +310,7 @@ pub fn fitting(
 }
 
 /// Puts these region records in the place of all that the job had.
-fn put_regions(write: &WriteTransaction, path: &Path, id: &JobId, records: &BTreeMap<RegionId, RegionRecord>) -> Result<(), Error> {
+fn put_regions(write: &WriteTransaction, path: &Path, id: &JobId, records: &BTreeMap<RegionId, RegionCut>) -> Result<(), Error> {
     let encoded =
         records.iter().map(|(region, record)| Ok((region.get(), encode(record, "region")?))).collect::<Result<Vec<_>, Error>>()?;
     let mut regions = write.open_table(REGIONS).map_err(|e| storage(path, e))?;
@@ -384,7 +387,7 @@ pub fn regions_of(
     table: &impl ReadableTable<(&'static str, u32), &'static [u8]>,
     id: &JobId,
     path: &Path,
-) -> Result<BTreeMap<RegionId, RegionRecord>, Error> {
+) -> Result<BTreeMap<RegionId, RegionCut>, Error> {
     let mut found = BTreeMap::new();
     for entry in table.range((id.as_str(), 0)..=(id.as_str(), u32::MAX)).map_err(|e| storage(path, e))? {
         let (key, value) = entry.map_err(|e| storage(path, e))?;

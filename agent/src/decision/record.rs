@@ -1,18 +1,16 @@
 //! The records in the decision store: a version byte, then postcard.
 
 use crate::error::Error;
-use crate::segment::SegmentRef;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_kernel::io::SinkHandle;
-use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, OperatorId, RegionId, TaskId};
+use weir_planner::id::{Attempt, JobId, JobVersion, OperatorId, RegionId, TaskId};
+use weir_planner::manifest::{RegionCut, TaskSet};
 use weir_planner::plan::{Chain, JobPlan, Region, Work};
 use weir_planner::spec::listed;
 
 /// First byte of every record.
-const RECORD_VERSION: u8 = 1;
+const RECORD_VERSION: u8 = 2;
 
 /// What is known of a job: who may act, and what its cuts belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,12 +19,8 @@ pub struct JobRecord {
     pub attempt: Attempt,
     /// The version that it runs.
     pub version: JobVersion,
-    /// The planned task set, in plan order, without what appears in no artifact (PLAN-2).
-    pub tasks: Vec<TaskId>,
-    /// Number of key groups.
-    pub max_parallelism: u32,
-    /// Tasks of each region, so that a region's record always describes the same tasks.
-    pub regions: Vec<Vec<TaskId>>,
+    /// What its cuts consist of.
+    pub planned: TaskSet,
     /// No operator of the plan keeps state, so that its cut may be dealt to other tasks. Not stored: it is
     /// asked of the plan that is to run.
     #[serde(skip)]
@@ -49,9 +43,11 @@ impl JobRecord {
         JobRecord {
             attempt,
             version: plan.version,
-            tasks: plan.tasks_in_cuts(),
-            max_parallelism: plan.max_parallelism,
-            regions: plan.regions.iter().map(members).collect(),
+            planned: TaskSet {
+                tasks: plan.tasks_in_cuts(),
+                max_parallelism: plan.max_parallelism,
+                regions: plan.regions.iter().map(members).collect(),
+            },
             stateless: !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| stateful(&operator.work)),
         }
     }
@@ -59,13 +55,13 @@ impl JobRecord {
     /// Operators with a task in a region that has decided nothing yet, when others have: each region
     /// decides by itself, so a crash may come between. The splits of such a task are in no cut, and
     /// are found as on the first start.
-    pub fn undecided(&self, cuts: &BTreeMap<RegionId, RegionRecord>) -> BTreeSet<OperatorId> {
+    pub fn undecided(&self, cuts: &BTreeMap<RegionId, RegionCut>) -> BTreeSet<OperatorId> {
         // Epoch 0 is dealt from cuts of which some were missing.
         let decided = |region: usize| {
             let cut = u32::try_from(region).ok().and_then(|region| cuts.get(&RegionId::new(region)));
             cuts.is_empty() || cut.is_some_and(|cut| cut.epoch.sequence > 0)
         };
-        let regions = self.regions.iter().enumerate().filter(|(region, _)| !decided(*region));
+        let regions = self.planned.regions.iter().enumerate().filter(|(region, _)| !decided(*region));
         regions.flat_map(|(_, tasks)| tasks.iter().map(|task| task.operator.clone())).collect()
     }
 
@@ -76,12 +72,13 @@ impl JobRecord {
         let sorted =
             |regions: &[Vec<TaskId>]| -> Vec<BTreeSet<TaskId>> { regions.iter().map(|region| region.iter().cloned().collect()).collect() };
         let change = TaskChange {
-            added: only(&next.tasks, &self.tasks),
-            removed: only(&self.tasks, &next.tasks),
-            max_parallelism: (self.max_parallelism != next.max_parallelism).then_some((self.max_parallelism, next.max_parallelism)),
+            added: only(&next.planned.tasks, &self.planned.tasks),
+            removed: only(&self.planned.tasks, &next.planned.tasks),
+            max_parallelism: (self.planned.max_parallelism != next.planned.max_parallelism)
+                .then_some((self.planned.max_parallelism, next.planned.max_parallelism)),
         };
         let same = change.added.is_empty() && change.removed.is_empty() && change.max_parallelism.is_none();
-        (!same || sorted(&self.regions) != sorted(&next.regions)).then_some(change)
+        (!same || sorted(&self.planned.regions) != sorted(&next.planned.regions)).then_some(change)
     }
 }
 
@@ -120,98 +117,6 @@ impl TaskChange {
         );
         Error::new(Class::User, message)
     }
-}
-
-/// Segments of one stateful task, in the order of their decisions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskSegments {
-    /// The task.
-    pub task: TaskId,
-    /// Oldest first.
-    pub segments: Vec<SegmentRef>,
-}
-
-/// A decided epoch of a region: all that its next attempt begins from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionRecord {
-    /// Which.
-    pub epoch: EpochId,
-    /// Wall clock, ms.
-    pub decided_at_ms: i64,
-    /// By source operator: next positions of all splits that the region ever read.
-    pub positions: BTreeMap<OperatorId, Vec<SplitPosition>>,
-    /// By task.
-    pub segments: Vec<TaskSegments>,
-    /// Handles of sink tasks; those of result tables live in the result index.
-    pub sinks: Vec<(TaskId, SinkHandle)>,
-    /// Every member had ended.
-    pub ended: bool,
-}
-
-impl RegionRecord {
-    /// Nothing decided yet.
-    pub fn empty(epoch: EpochId) -> Self {
-        RegionRecord { epoch, decided_at_ms: 0, positions: BTreeMap::new(), segments: Vec::new(), sinks: Vec::new(), ended: false }
-    }
-
-    /// The same cut, whatever its number and hour: then there is nothing to write (EPO-7).
-    pub fn same_cut(&self, other: &RegionRecord) -> bool {
-        self.positions == other.positions && self.segments == other.segments && self.sinks == other.sinks && self.ended == other.ended
-    }
-
-    /// Takes over new positions of an operator; a split that is not told of keeps its own (CKP-5).
-    pub fn move_positions(&mut self, operator: &OperatorId, moved: &[SplitPosition]) {
-        let known = self.positions.entry(operator.clone()).or_default();
-        for position in moved {
-            match known.iter_mut().find(|p| p.split == position.split) {
-                Some(place) => *place = position.clone(),
-                None => known.push(position.clone()),
-            }
-        }
-    }
-
-    /// Segments of a task, made when missing.
-    pub fn segments_mut(&mut self, task: &TaskId) -> &mut Vec<SegmentRef> {
-        let at = match self.segments.iter().position(|t| t.task == *task) {
-            Some(at) => at,
-            None => {
-                self.segments.push(TaskSegments { task: task.clone(), segments: Vec::new() });
-                self.segments.len() - 1
-            }
-        };
-        &mut self.segments[at].segments
-    }
-
-    /// Sets the handle of a sink task.
-    pub fn set_sink(&mut self, task: &TaskId, handle: SinkHandle) {
-        match self.sinks.iter_mut().find(|(t, _)| t == task) {
-            Some((_, place)) => *place = handle,
-            None => self.sinks.push((task.clone(), handle)),
-        }
-    }
-}
-
-/// Positions of an operator over all regions. A split that moved between subtasks may stand in
-/// two records; both are decided, so the further one holds.
-pub fn positions_of(regions: &BTreeMap<RegionId, RegionRecord>, operator: &OperatorId) -> Vec<SplitPosition> {
-    let mut merged: Vec<SplitPosition> = Vec::new();
-    for position in regions.values().filter_map(|r| r.positions.get(operator)).flatten() {
-        match merged.iter_mut().find(|p| p.split == position.split) {
-            Some(place) if progress(position) > progress(place) => *place = position.clone(),
-            Some(_) => {}
-            None => merged.push(position.clone()),
-        }
-    }
-    merged
-}
-
-fn progress(position: &SplitPosition) -> (i128, bool) {
-    let at = match position.position {
-        Position::Row(row) => i128::from(row),
-        Position::Offset(offset) => i128::from(offset),
-        Position::Byte { offset, .. } => i128::from(offset),
-    };
-    (at, position.ended)
 }
 
 /// A record as it is stored.

@@ -6,15 +6,15 @@
 //! to the sink task that wrote it. The handle of a task that is no more stays in the first region,
 //! so that what was written past the cut is cut off, and a later task of that number finds it.
 
-use super::{JobRecord, RegionRecord, positions_of};
+use super::{JobRecord, RegionCut, positions_of};
 use std::collections::BTreeMap;
 use weir_kernel::io::SinkHandle;
 use weir_planner::id::{OperatorId, RegionId, TaskId};
 
 /// The same cut for the tasks of `next`; `None` when something of it would be lost: state, or
 /// the positions or files of an operator that `next` does not have.
-pub fn redeal(before: &JobRecord, cuts: &BTreeMap<RegionId, RegionRecord>, next: &JobRecord) -> Option<BTreeMap<RegionId, RegionRecord>> {
-    let has = |operator: &OperatorId| next.tasks.iter().any(|task| task.operator == *operator);
+pub fn redeal(before: &JobRecord, cuts: &BTreeMap<RegionId, RegionCut>, next: &JobRecord) -> Option<BTreeMap<RegionId, RegionCut>> {
+    let has = |operator: &OperatorId| next.planned.tasks.iter().any(|task| task.operator == *operator);
     let state = cuts.values().flat_map(|cut| &cut.segments).any(|task| !task.segments.is_empty());
     let sinks: Vec<&(TaskId, SinkHandle)> =
         cuts.values().flat_map(|cut| &cut.sinks).filter(|(_, handle)| !matches!(handle, SinkHandle::None)).collect();
@@ -29,14 +29,14 @@ pub fn redeal(before: &JobRecord, cuts: &BTreeMap<RegionId, RegionRecord>, next:
         epoch.sequence = 0;
     }
     let mut dealt = BTreeMap::new();
-    for (index, tasks) in next.regions.iter().enumerate() {
-        let mut cut = RegionRecord::empty(epoch);
+    for (index, tasks) in next.planned.regions.iter().enumerate() {
+        let mut cut = RegionCut::empty(epoch);
         cut.decided_at_ms = newest.decided_at_ms;
         for source in sources.iter().filter(|source| tasks.iter().any(|task| task.operator == ***source)) {
-            cut.move_positions(source, &positions_of(cuts, source));
+            cut.move_positions(source, &positions_of(cuts.values(), source));
         }
         for (task, handle) in &sinks {
-            let gone = !next.tasks.contains(task);
+            let gone = !next.planned.tasks.contains(task);
             if tasks.contains(task) || (gone && index == 0) {
                 cut.set_sink(task, handle.clone());
             }

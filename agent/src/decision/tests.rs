@@ -1,6 +1,6 @@
 //! Fences, refusals, crash images and retention of the decision store.
 
-use super::{Decision, Decisions, JobRecord, RegionRecord, Replacement, Retention};
+use super::{Decision, Decisions, JobRecord, RegionCut, Replacement, Retention};
 use crate::segment::SegmentRef;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,8 @@ use weir_kernel::io::{ResultFile, SinkHandle};
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, OperatorId, RegionId, TaskId};
-use weir_planner::protocol::Restore;
+use weir_planner::manifest::TaskSet;
+use weir_planner::protocol::{CutGrant, LocalGrant, Restore};
 
 pub fn job() -> JobId {
     JobId::new("j").unwrap()
@@ -23,17 +24,15 @@ pub fn attempt(number: u64) -> JobRecord {
     JobRecord {
         attempt: Attempt::new(number),
         version: JobVersion::new(1),
-        regions: vec![tasks.clone()],
-        tasks,
-        max_parallelism: 128,
+        planned: TaskSet { regions: vec![tasks.clone()], tasks, max_parallelism: 128 },
         stateless: false,
     }
 }
 
-pub fn record(attempt: u64, sequence: u64) -> RegionRecord {
+pub fn record(attempt: u64, sequence: u64) -> RegionCut {
     let position =
         SplitPosition { split: "t/0".to_owned(), position: Position::Offset(sequence as i64), time_max_ms: Some(-1), ended: false };
-    let mut record = RegionRecord::empty(EpochId { attempt: Attempt::new(attempt), sequence });
+    let mut record = RegionCut::empty(EpochId { attempt: Attempt::new(attempt), sequence });
     record.move_positions(&task("src").operator, &[position]);
     record.segments_mut(&task("win")).push(SegmentRef { name: format!("{sequence}.seg"), bytes: 9, rows: 1 });
     record.set_sink(&task("win"), SinkHandle::Length(sequence));
@@ -58,7 +57,10 @@ pub fn decision(attempt: u64, sequence: u64, results: Vec<ResultFile>) -> Decisi
 }
 
 pub fn local(store: &Decisions, must_exist: bool) -> Restore {
-    Restore::Local { store_id: store.store_id().to_owned(), must_exist }
+    Restore::Cut(Box::new(CutGrant {
+        local: Some(LocalGrant { store_id: store.store_id().to_owned(), predecessor: None, must_exist }),
+        checkpoints: Vec::new(),
+    }))
 }
 
 /// What a machine that loses power now would find: the file as it is, opened as another store.
@@ -141,7 +143,10 @@ fn an_older_attempt_may_neither_open_nor_decide_nor_forget() {
 fn restores_are_refused_rather_than_started_empty() {
     let dir = tempfile::tempdir().unwrap();
     let store = Decisions::open(dir.path()).unwrap();
-    let elsewhere = Restore::Local { store_id: "another".to_owned(), must_exist: false };
+    let elsewhere = Restore::Cut(Box::new(CutGrant {
+        local: Some(LocalGrant { store_id: "another".to_owned(), predecessor: None, must_exist: false }),
+        checkpoints: Vec::new(),
+    }));
     let error = store.open_attempt(attempt(1), &job(), elsewhere).unwrap_err();
     assert_eq!(error.class, Class::Corrupt);
     assert!(error.message.contains("another") && error.message.contains(store.store_id()), "{error}");
@@ -174,8 +179,8 @@ fn another_task_set_is_refused() {
     store.open_attempt(attempt(1), &job(), Restore::Fresh).unwrap();
     store.decide(decision(1, 1, Vec::new())).unwrap();
     let mut other = attempt(2);
-    other.tasks = vec![task("src"), task("join")];
-    other.regions = vec![other.tasks.clone()];
+    other.planned.tasks = vec![task("src"), task("join")];
+    other.planned.regions = vec![other.planned.tasks.clone()];
     let error = store.open_attempt(other, &job(), local(&store, true)).unwrap_err();
     assert_eq!(error.class, Class::User);
     assert!(
@@ -183,7 +188,7 @@ fn another_task_set_is_refused() {
         "{error}"
     );
     let mut other = attempt(2);
-    other.max_parallelism = 64;
+    other.planned.max_parallelism = 64;
     assert!(store.open_attempt(other, &job(), local(&store, true)).unwrap_err().message.contains("max_parallelism 64 instead of 128"));
     store.open_attempt(attempt(2), &job(), local(&store, true)).unwrap();
 }
@@ -240,10 +245,10 @@ fn the_region_record_is_pinned() {
     assert_eq!(hex, "010102d00f01037372630103742f300104010100010377696e000105322e7365670901010377696e00010200");
     let mut other = bytes.clone();
     other[0] = 9;
-    let error = super::decode::<RegionRecord>(&other, "region").unwrap_err();
+    let error = super::decode::<RegionCut>(&other, "region").unwrap_err();
     assert_eq!(error.class, Class::Corrupt);
     assert!(error.message.contains("version 9"), "{error}");
-    assert!(super::decode::<RegionRecord>(&bytes[..bytes.len() - 1], "region").is_err());
+    assert!(super::decode::<RegionCut>(&bytes[..bytes.len() - 1], "region").is_err());
 }
 
 /// CKP-5: a split keeps its position until it moves, and of two records the further one holds.
@@ -256,14 +261,14 @@ fn positions_are_carried_and_the_further_one_holds() {
         ended: false,
     };
     let source = task("src").operator;
-    let mut one = RegionRecord::empty(EpochId { attempt: Attempt::new(1), sequence: 1 });
+    let mut one = RegionCut::empty(EpochId { attempt: Attempt::new(1), sequence: 1 });
     one.move_positions(&source, &[at("a", 5), at("b", 5)]);
     one.move_positions(&source, &[at("b", 7)]);
     assert_eq!(one.positions[&source], [at("a", 5), at("b", 7)]);
     let mut two = one.clone();
     two.positions.insert(source.clone(), vec![at("b", 6), at("c", 1), at("a", 9)]);
     let regions = BTreeMap::from([(RegionId::new(0), one), (RegionId::new(1), two)]);
-    assert_eq!(super::positions_of(&regions, &source), [at("a", 9), at("b", 7), at("c", 1)]);
+    assert_eq!(super::positions_of(regions.values(), &source), [at("a", 9), at("b", 7), at("c", 1)]);
 }
 
 /// B4, C51: whatever happened to the file, an open refuses it or finds all of what was decided; it never

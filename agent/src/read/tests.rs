@@ -1,7 +1,7 @@
 //! Reads against retention, limits, slow readers and damage.
 
 use super::{answer, merge, open_decided, read};
-use crate::decision::{Decision, Decisions, JobRecord, RegionRecord, Retention};
+use crate::decision::{Decision, Decisions, JobRecord, RegionCut, Retention};
 use crate::region::JobDirs;
 use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use weir_kernel::io::ResultFile;
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, EpochId, JobId, JobVersion, RegionId};
+use weir_planner::manifest::TaskSet;
 use weir_planner::protocol::{ReadRequest, ReadTarget, Restore};
 use weir_planner::schema::{Column, ColumnType, Schema};
 
@@ -41,9 +42,7 @@ impl Stored {
         let record = JobRecord {
             attempt: Attempt::new(1),
             version: JobVersion::new(1),
-            tasks: Vec::new(),
-            max_parallelism: 1,
-            regions: Vec::new(),
+            planned: TaskSet { tasks: Vec::new(), max_parallelism: 1, regions: Vec::new() },
             stateless: false,
         };
         decisions.open_attempt(record, &job(), Restore::Fresh).unwrap();
@@ -65,7 +64,7 @@ impl Stored {
 
     fn decide(&mut self, results: Vec<ResultFile>, keep_rows: u64) -> Vec<String> {
         self.sequence += 1;
-        let record = RegionRecord::empty(EpochId { attempt: Attempt::new(1), sequence: self.sequence });
+        let record = RegionCut::empty(EpochId { attempt: Attempt::new(1), sequence: self.sequence });
         let retention = Retention { rows: keep_rows, ms: None };
         let decision =
             Decision { job: job(), attempt: Attempt::new(1), region: RegionId::new(0), record, results, replacement: None, retention };

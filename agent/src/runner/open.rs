@@ -168,7 +168,7 @@ pub async fn connectors(
     for (operator, chain, subtask, parallelism) in tasks_of(plan, |w| matches!(w, Work::Source(_))) {
         let Work::Source(work) = &operator.work else { continue };
         let task = TaskId { operator: operator.id.clone(), subtask };
-        let positions = positions_of(&opened.regions, &operator.id);
+        let positions = positions_of(opened.regions.values(), &operator.id);
         let (work, schema, opening, connectors) =
             (work.clone(), operator.output.clone(), opening(operator, chain, subtask, parallelism)?, context.connectors.clone());
         let source =

@@ -100,6 +100,7 @@ impl Link for FakeHub {
             AgentRequest::CommandDone(r) => r.session.clone(),
             AgentRequest::Report(r) => r.session.clone(),
             AgentRequest::NextRead(r) => r.session.clone(),
+            AgentRequest::CheckpointDone(r) => r.session.clone(),
         };
         if let Err(refused) = self.known(&session) {
             return Ok(refused);
@@ -112,6 +113,7 @@ impl Link for FakeHub {
                 self.registered.send(register).unwrap();
                 HubResponse::Registered(Registered { session, lease_ms: self.lease_ms, report_ms: self.report_ms })
             }
+            AgentRequest::CheckpointDone(_) => HubResponse::Accepted,
             AgentRequest::NextCommands(_) => HubResponse::Commands(self.commands.recv_async().await.into_iter().collect()),
             AgentRequest::CommandDone(done) => {
                 self.done.send(done).unwrap();

@@ -148,7 +148,7 @@ async fn a_job_lives_and_ends() {
         async move { hub.drop_job(&job("j")).await }
     });
     let forget = fake.commands().await.remove(0);
-    assert_eq!(forget.action, Action::Forget { attempt: attempt(2) });
+    assert_eq!(forget.action, Action::Forget { attempt: attempt(2), retained: Vec::new() });
     assert!(matches!(rig.hub.job(&job("j")), Err(Error::NotFound { kind: "job", .. })));
     assert!(!dropping.is_finished(), "a drop waits until nothing is left");
     fake.done(&forget, Ok(())).await;
@@ -287,7 +287,7 @@ async fn a_silent_agent_is_seen() {
     assert!(matches!(fake.poll(0).await, HubResponse::Refused(refusal) if refusal.class == Class::Fenced));
     rig.hub.drop_job(&job("j")).await.unwrap();
     let fake = Fake::arrive(&rig.hub, "boot", &[("j", 1)]).await;
-    assert_eq!(fake.commands().await[0].action, Action::Forget { attempt: attempt(1) });
+    assert_eq!(fake.commands().await[0].action, Action::Forget { attempt: attempt(1), retained: Vec::new() });
     // An agent that is online but does not answer holds a drop for 10 s only.
     rig.hub.create_job(new_job("k", DesiredState::Running)).await.unwrap();
     let (dropped, ()) = tokio::join!(async { rig.hub.drop_job(&job("k")).await }, async {

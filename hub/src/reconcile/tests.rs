@@ -4,7 +4,7 @@ use super::{Action, Class, Command, CommandDone, HubResponse, JobObservation, Le
 use crate::error::Error;
 use crate::hub::{DesiredState, JobState};
 use crate::tests::{LEASE_MS, agent, at, attempt, create, failure, job, observation, refused, register, report, world};
-use weir_planner::protocol::{AttemptState, Event, Load};
+use weir_planner::protocol::{AttemptState, Event, Load, LocalGrant};
 
 mod chaos;
 
@@ -24,12 +24,17 @@ fn orders(world: &mut World, session: &str, now: Now) -> Vec<String> {
             let restore = match &start.restore {
                 Restore::Fresh => "fresh".to_owned(),
                 Restore::New => "new".to_owned(),
-                Restore::Local { store_id, must_exist } => format!("local {store_id}{}", if *must_exist { " must exist" } else { "" }),
+                Restore::Cut(grant) => {
+                    let local =
+                        |local: &LocalGrant| format!("local {}{}", local.store_id, if local.must_exist { " must exist" } else { "" });
+                    grant.local.as_ref().map(local).unwrap_or_default()
+                }
             };
             format!("start {} {restore}", start.attempt)
         }
         Action::Stop { attempt } => format!("stop {attempt}"),
-        Action::Forget { attempt } => format!("forget {attempt}"),
+        Action::Forget { attempt, .. } => format!("forget {attempt}"),
+        Action::Checkpoint { attempt, id, kind } => format!("{kind} {id} of {attempt}"),
     };
     let words = commands.iter().map(word).collect();
     for command in commands {

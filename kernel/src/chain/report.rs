@@ -16,6 +16,11 @@ pub enum Control {
         /// Positions of this chain's source in it.
         positions: Vec<SplitPosition>,
     },
+    /// The horizon has passed these positions of this chain's source (EPO-8).
+    Passed {
+        /// Of the epoch that is now the earliest that a restart can begin from.
+        positions: Vec<SplitPosition>,
+    },
     /// Source chains only: take no more input (no end of stream); barriers are still answered.
     Drain,
 }

@@ -153,6 +153,11 @@ impl SourceHead {
         self.source.decided(positions);
     }
 
+    /// The horizon has passed an epoch with these positions.
+    pub fn passed(&mut self, positions: &[SplitPosition]) {
+        self.source.passed(positions);
+    }
+
     /// Positions recorded with the last barrier that was given.
     pub fn take_positions(&mut self) -> Vec<SplitPosition> {
         std::mem::take(&mut self.positions)

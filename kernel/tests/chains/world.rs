@@ -341,7 +341,7 @@ impl World {
                         }
                         Work::Window(_) | Work::Top(_) | Work::Buffer(_) => {
                             let images = cut.images.get(&operator.id).cloned().unwrap_or_default();
-                            parts.restored.insert(key, Restored { images });
+                            parts.restored.insert(key, Restored { images, redealt: false });
                         }
                         Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union => {}
                     }

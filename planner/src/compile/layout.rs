@@ -3,11 +3,10 @@
 use crate::check::graph::{Graph, keyed_by, subtasks};
 use crate::check::ordered::{Turn, turn};
 use crate::check::update::told_by;
-use crate::expr::Expr;
 use crate::id::{ChainId, RegionId};
 use crate::plan::{PlanEdge, Port, Region, Routing};
 use crate::schema::Schema;
-use crate::spec::{JobSpec, Map, OperatorKind};
+use crate::spec::{JobSpec, OperatorKind};
 
 /// Operators that are fused into one chain.
 pub(super) struct Members {

@@ -327,7 +327,10 @@ impl Source for HttpSource {
         vec![at(SPLIT, Position::Row(self.given), false)]
     }
 
-    fn decided(&mut self, positions: &[SplitPosition]) {
+    fn decided(&mut self, _positions: &[SplitPosition]) {}
+
+    /// A request is answered when no restart can lose its records any more (docs/decision/009).
+    fn passed(&mut self, positions: &[SplitPosition]) {
         let Some(SplitPosition { position: Position::Row(decided), .. }) = positions.iter().find(|position| position.split == SPLIT) else {
             return;
         };

@@ -1,13 +1,14 @@
 //! Cuts dealt to more and to fewer tasks, and what is not dealt.
 
 use super::super::tests::{job, local};
-use super::super::{Decision, Decisions, JobRecord, KeptSpec, RegionRecord, Retention};
+use super::super::{Decision, Decisions, JobRecord, KeptSpec, RegionCut, Retention};
 use crate::segment::SegmentRef;
 use std::collections::BTreeMap;
 use weir_kernel::io::SinkHandle;
 use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, EpochId, JobVersion, OperatorId, RegionId, TaskId};
+use weir_planner::manifest::TaskSet;
 use weir_planner::protocol::Restore;
 
 fn task(name: &str, subtask: u32) -> TaskId {
@@ -24,9 +25,7 @@ fn lanes(attempt: u64, parallelism: u32) -> JobRecord {
     JobRecord {
         attempt: Attempt::new(attempt),
         version: JobVersion::new(1),
-        tasks: regions.concat(),
-        max_parallelism: 128,
-        regions,
+        planned: TaskSet { tasks: regions.concat(), max_parallelism: 128, regions },
         stateless: true,
     }
 }
@@ -34,7 +33,7 @@ fn lanes(attempt: u64, parallelism: u32) -> JobRecord {
 fn decide(store: &Decisions, attempt: u64, region: u32, positions: &[SplitPosition], sink: Option<(TaskId, u64)>, segments: &[&str]) {
     let id = RegionId::new(region);
     let before = store.regions(&job()).unwrap().remove(&id);
-    let mut record = before.unwrap_or_else(|| RegionRecord::empty(EpochId { attempt: Attempt::new(attempt), sequence: 0 }));
+    let mut record = before.unwrap_or_else(|| RegionCut::empty(EpochId { attempt: Attempt::new(attempt), sequence: 0 }));
     record.epoch = EpochId { attempt: Attempt::new(attempt), sequence: 1 };
     record.move_positions(&task("src", 0).operator, positions);
     if let Some((task, length)) = sink {
@@ -48,7 +47,7 @@ fn decide(store: &Decisions, attempt: u64, region: u32, positions: &[SplitPositi
     store.decide(Decision { job: job(), attempt, region: id, record, results: Vec::new(), replacement: None, retention }).unwrap();
 }
 
-fn handles(record: &RegionRecord) -> Vec<(String, SinkHandle)> {
+fn handles(record: &RegionCut) -> Vec<(String, SinkHandle)> {
     record.sinks.iter().map(|(task, handle)| (task.to_string(), handle.clone())).collect()
 }
 
@@ -93,8 +92,8 @@ fn a_cut_is_not_dealt_where_something_would_be_lost() {
     decide(&store, 1, 0, &[at("a", 10)], None, &[]);
     let stateful = JobRecord { stateless: false, ..lanes(2, 2) };
     let mut renamed = lanes(2, 1);
-    renamed.tasks[0] = task("other", 0);
-    renamed.regions[0][0] = task("other", 0);
+    renamed.planned.tasks[0] = task("other", 0);
+    renamed.planned.regions[0][0] = task("other", 0);
     for (next, added, removed) in [(stateful, "src-1, out-1", ""), (renamed, "other-0", "src-0")] {
         let error = store.open_attempt(next.clone(), &job(), local(&store, true)).unwrap_err();
         assert_eq!(error.class, Class::User);

@@ -220,8 +220,8 @@ impl Trial {
                         AttemptState::Stopping | AttemptState::Stopped | AttemptState::Finished | AttemptState::Failed(_) => {}
                     });
                 }
-                Action::Forget { attempt } if held.is_some_and(|held| held <= *attempt) => drop(process.held.remove(&id)),
-                Action::Stop { .. } | Action::Forget { .. } => {}
+                Action::Forget { attempt, .. } if held.is_some_and(|held| held <= *attempt) => drop(process.held.remove(&id)),
+                Action::Stop { .. } | Action::Forget { .. } | Action::Checkpoint { .. } => {}
             }
             if self.random.random_bool(0.8) {
                 let done = CommandDone { session: session.clone(), id: command.id, result: Ok(()) };

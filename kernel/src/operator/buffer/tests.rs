@@ -51,7 +51,7 @@ fn seat(subtask: u32, parallelism: u32, bytes_max: Option<u64>) -> Seat {
 }
 
 fn built(work: &Planned, seat: Seat, images: &[StateImage]) -> Result<Buffer, Error> {
-    let restored = Restored { images: images.iter().cloned().map(Arc::new).collect() };
+    let restored = Restored { images: images.iter().cloned().map(Arc::new).collect(), redealt: false };
     Buffer::new(&OperatorId::new("hold").unwrap(), work, &input(), seat, &restored)
 }
 
@@ -398,7 +398,7 @@ fn foreign_state_is_refused() {
     assert!(error.message.contains("holds 3 rows of its former subtask 1"), "{error}");
     assert!(refused(seat(0, 2, None), std::slice::from_ref(&image)).is_none(), "not its rows");
     let narrow = Schema(input().0[..1].to_vec());
-    let restored = Restored { images: vec![Arc::new(image)] };
+    let restored = Restored { images: vec![Arc::new(image)], redealt: false };
     let error = Buffer::new(&OperatorId::new("hold").unwrap(), &work, &narrow, seat(1, 2, None), &restored).err().unwrap();
     assert_eq!(error.class, Class::Corrupt);
     bench.pass(100);

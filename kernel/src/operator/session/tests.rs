@@ -88,7 +88,7 @@ impl Bench {
     fn new(work: &WindowWork, images: &[StateImage]) -> Self {
         let id = OperatorId::new("win").unwrap();
         let seat = Seat { subtask: 0, parallelism: 1, max_parallelism: 128, budget: Arc::new(Budget::new(None)) };
-        let restored = Restored { images: images.iter().cloned().map(Arc::new).collect() };
+        let restored = Restored { images: images.iter().cloned().map(Arc::new).collect(), redealt: false };
         let session = Session::new(&id, work, &input(), &output(work), seat, &restored).unwrap();
         let metrics = TaskMetrics::new(TaskId { operator: id, subtask: 0 });
         Bench { session, metrics, images: Vec::new(), epochs: 0, sent: i64::MIN, given: Vec::new() }

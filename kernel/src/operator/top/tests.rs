@@ -65,7 +65,7 @@ fn built(work: &TopWork, bytes_max: Option<u64>, images: &[StateImage]) -> Resul
     let mut output = input();
     output.0.push(Column { nullable: false, ..column("place", ColumnType::BigInt) });
     let seat = Seat { subtask: 0, parallelism: 1, max_parallelism: 128, budget: Arc::new(Budget::new(bytes_max)) };
-    let restored = Restored { images: images.iter().cloned().map(Arc::new).collect() };
+    let restored = Restored { images: images.iter().cloned().map(Arc::new).collect(), redealt: false };
     Top::new(&OperatorId::new("top").unwrap(), work, &input(), &output, seat, &restored)
 }
 

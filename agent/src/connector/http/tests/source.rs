@@ -74,7 +74,7 @@ fn until_answered(source: &mut HttpSource, client: JoinHandle<Option<Answer>>) -
     while !client.is_finished() {
         if let Polled::Batch(_) = source.poll(WIDE).unwrap() {
             let cut = source.cut();
-            source.decided(&cut);
+            source.passed(&cut);
         }
         std::thread::yield_now();
     }
@@ -100,9 +100,9 @@ fn an_answer_waits_for_the_decision() {
     assert_eq!(lines, ["{\"n\":1}", "{\"n\":2}"]);
     let cut = source.cut();
     assert_eq!(cut, [SplitPosition { split: SPLIT.to_owned(), position: Position::Row(2), time_max_ms: None, ended: false }]);
-    source.decided(&[SplitPosition { position: Position::Row(1), ..cut[0].clone() }]);
+    source.passed(&[SplitPosition { position: Position::Row(1), ..cut[0].clone() }]);
     assert!(!client.is_finished());
-    source.decided(&cut);
+    source.passed(&cut);
     let told = client.join().unwrap().unwrap();
     assert_eq!((told.status, told.body.trim()), (200, "{\"records\":2,\"skipped\":0}"));
 }
@@ -118,13 +118,13 @@ fn a_request_in_pieces_is_answered_as_a_whole() {
     assert_eq!(first, ["{\"n\":1}", "{\"n\":2}", "{\"n\":3}"]);
     assert!(!source.at_end(0));
     let cut = source.cut();
-    source.decided(&cut);
+    source.passed(&cut);
     assert!(!client.is_finished());
     let (rest, bad) = take(&mut source, &work, &probe, SMALL, 3);
     assert_eq!(rest, ["{\"n\":4}"]);
     assert_eq!(bad.iter().map(|bad| bad.position.as_str()).collect::<Vec<_>>(), ["line 2", "line 6"]);
     let cut = source.cut();
-    source.decided(&cut);
+    source.passed(&cut);
     assert_eq!(client.join().unwrap().unwrap().body.trim(), "{\"records\":6,\"skipped\":2}");
 }
 
@@ -153,7 +153,7 @@ fn a_poison_record_refuses_its_request_alone() {
     assert_eq!(lines, ["{\"n\":0}", "{\"n\":1}", "{\"n\":2}", "{\"n\":3}"]);
     assert!(bad.is_empty());
     let cut = source.cut();
-    source.decided(&cut);
+    source.passed(&cut);
     for client in good {
         assert_eq!(client.join().unwrap().unwrap().status, 200);
     }
@@ -214,7 +214,7 @@ fn bodies_of_every_format_are_read() {
         let (lines, _) = take(&mut source, &work, &probe, WIDE, expected.len());
         assert_eq!(lines, expected, "{format:?}");
         let cut = source.cut();
-        source.decided(&cut);
+        source.passed(&cut);
         assert_eq!(client.join().unwrap().unwrap().status, 200);
         if let Some(Format::Csv(Csv { header: true, .. })) = format {
             let told = ask(&mut source, post("/in", "", "x,y\n1,2\n"));
@@ -414,7 +414,7 @@ fn a_stop_between_any_two_polls_loses_nothing() {
             if n % 3 == 0 || n % 2 == 0 {
                 cut = source.cut();
                 decided.append(&mut epoch);
-                source.decided(&cut);
+                source.passed(&cut);
             }
         }
         epoch.clear();
@@ -428,7 +428,7 @@ fn a_stop_between_any_two_polls_loses_nothing() {
                 encoder.write_lines(&batch.rows, &mut text).unwrap();
                 decided.extend(String::from_utf8(text).unwrap().lines().map(str::to_owned));
                 let cut = source.cut();
-                source.decided(&cut);
+                source.passed(&cut);
             }
             std::thread::yield_now();
         }
@@ -460,7 +460,7 @@ fn driven(work: &SourceWork, dir: &Path) -> (SocketAddr, Arc<AtomicBool>, JoinHa
                 let lines: Vec<String> = String::from_utf8(text).unwrap().lines().map(str::to_owned).collect();
                 rows.extend(lines.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["n"].as_u64()));
                 let cut = source.cut();
-                source.decided(&cut);
+                source.passed(&cut);
             }
             std::thread::yield_now();
         }
