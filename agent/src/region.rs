@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_kernel::chain::{ChainReport, Control};
-use weir_kernel::io::{ChainCut, ResultFile, SinkHandle, StateImage, Wake};
+use weir_kernel::io::{ChainCut, FrozenImage, ResultFile, SinkHandle, Wake};
 use weir_kernel::metric::ChainMetrics;
 use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Action, Decider, Event};
@@ -216,7 +216,7 @@ impl Region {
         works.push(Box::pin(async move {
             // The semaphore is never closed; without a permit the write would only be less polite.
             let _permit = permits.acquire_owned().await.ok();
-            let result = blocking(move || write_images(&dir, &cut.images)).await;
+            let result = blocking(move || write_images(&dir, cut.images)).await;
             Work::Written { region, member, sequence, result }
         }));
         Vec::new()
@@ -399,11 +399,11 @@ fn send_waiting(member: &mut Member) {
     member.seat.wake();
 }
 
-fn write_images(dir: &Path, images: &[StateImage]) -> Result<Vec<(TaskId, SegmentRef)>, Error> {
+fn write_images(dir: &Path, images: Vec<FrozenImage>) -> Result<Vec<(TaskId, SegmentRef)>, Error> {
     let mut written = Vec::with_capacity(images.len());
     for image in images {
         let task = TaskId { operator: image.operator.clone(), subtask: image.subtask };
-        written.push((task, segment::write(dir, image)?));
+        written.push((task, segment::write(dir, &image.build()?)?));
     }
     segment::sync_dir(dir)?;
     Ok(written)

@@ -68,6 +68,12 @@ pub trait Accumulator: Send {
         Err(Error::new(Class::Bug, "this aggregate has no partial state"))
     }
 
+    /// All groups as they are now, standing still while this one goes on, where that copies next to
+    /// nothing; `None` where it would, and then images are taken at once (CKP-4).
+    fn snapshot(&mut self) -> Option<Box<dyn Accumulator>> {
+        None
+    }
+
     /// Forgets every group and keeps the room.
     fn clear(&mut self);
 

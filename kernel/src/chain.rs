@@ -8,7 +8,7 @@ mod tail;
 
 use crate::envelope::Envelope;
 use crate::error::Error;
-use crate::io::{ChainCut, Clock, SinkHandle, StateImage};
+use crate::io::{ChainCut, Clock, FrozenImage, SinkHandle};
 use crate::metric::{ChainMetrics, TaskMetrics};
 use crate::operator::{Context, Operator};
 use crate::side::{Side, Sides};
@@ -107,7 +107,7 @@ pub struct Chain {
     /// Reports that found the channel full: at most a cut and a flush.
     outbox: VecDeque<ChainReport>,
     /// State frozen by the barrier that is passing.
-    images: Vec<StateImage>,
+    images: Vec<FrozenImage>,
     /// The cut of a barrier that has passed the operators, until its flush begins.
     cut: Option<(EpochId, ChainCut)>,
     ended: bool,

@@ -183,13 +183,49 @@ pub struct StateImage {
     pub scalars: Vec<(String, i64)>,
 }
 
+/// What one stateful operator task had changed at a barrier, standing still. Putting it into columns takes time
+/// and is for another thread than the chain's (CKP-4).
+pub struct FrozenImage {
+    /// The operator.
+    pub operator: OperatorId,
+    /// The subtask.
+    pub subtask: u32,
+    build: Box<dyn FnOnce() -> Result<StateImage, Error> + Send>,
+}
+
+impl FrozenImage {
+    /// One that `build` makes when it is asked for.
+    pub fn later(operator: OperatorId, subtask: u32, build: impl FnOnce() -> Result<StateImage, Error> + Send + 'static) -> Self {
+        FrozenImage { operator, subtask, build: Box::new(build) }
+    }
+
+    /// Puts it into columns.
+    ///
+    /// Errors: state that its columns cannot hold, which is a fault of Weir.
+    pub fn build(self) -> Result<StateImage, Error> {
+        (self.build)()
+    }
+}
+
+impl From<StateImage> for FrozenImage {
+    fn from(image: StateImage) -> Self {
+        FrozenImage::later(image.operator.clone(), image.subtask, move || Ok(image))
+    }
+}
+
+impl std::fmt::Debug for FrozenImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FrozenImage({}-{})", self.operator, self.subtask)
+    }
+}
+
 /// What a chain hands over when a barrier has passed it.
 #[derive(Debug)]
 pub struct ChainCut {
     /// Positions of its source, if it has one, with `time_max_ms` filled in.
     pub positions: Vec<SplitPosition>,
     /// Changed state of each stateful operator in the chain; empty images are left out.
-    pub images: Vec<StateImage>,
+    pub images: Vec<FrozenImage>,
     /// Every source of the chain had ended and end of stream had passed all of it before the barrier.
     pub ended: bool,
 }

@@ -25,7 +25,7 @@ pub mod window;
 
 use crate::envelope::{Data, Envelope};
 use crate::error::Error;
-use crate::io::StateImage;
+use crate::io::FrozenImage;
 use crate::metric::TaskMetrics;
 use crate::side::{ErrorRow, Side, Sides};
 use arrow::array::Int64Array;
@@ -39,7 +39,7 @@ pub struct Context<'a> {
     /// Counters of this operator's task.
     pub metrics: &'a TaskMetrics,
     /// Changed state, at a barrier.
-    pub images: &'a mut Vec<StateImage>,
+    pub images: &'a mut Vec<FrozenImage>,
     /// Set when an epoch has something to record (EPO-7).
     pub changed: &'a mut bool,
     /// Position of this operator in its chain.

@@ -8,6 +8,7 @@ pub mod held;
 pub mod index;
 pub mod layout;
 pub mod merge;
+pub mod pages;
 pub mod panes;
 pub mod sessions;
 pub mod tops;

@@ -300,7 +300,7 @@ impl<'a> Attempted<'a> {
                         cuts += 1;
                         cut.positions.extend(part.positions.into_iter().map(|position| (position.split.clone(), position)));
                         for image in part.images {
-                            cut.images.entry(image.operator.clone()).or_default().push(Arc::new(image));
+                            cut.images.entry(image.operator.clone()).or_default().push(Arc::new(image.build().unwrap()));
                         }
                     }
                     ChainReport::Flushed { sinks, .. } => {

@@ -242,7 +242,7 @@ fn decisions_of_many_regions_go_through_one_committer() {
 fn the_region_record_is_pinned() {
     let bytes = super::encode(&record(1, 2), "region").unwrap();
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    assert_eq!(hex, "010102d00f01037372630103742f300104010100010377696e000105322e7365670901010377696e00010200");
+    assert_eq!(hex, "020102d00f01037372630103742f300104010100010377696e000105322e7365670901010377696e0001020000");
     let mut other = bytes.clone();
     other[0] = 9;
     let error = super::decode::<RegionCut>(&other, "region").unwrap_err();

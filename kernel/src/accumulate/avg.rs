@@ -27,7 +27,7 @@ pub fn new(input: ColumnType, output: ColumnType) -> Option<Box<dyn Accumulator>
 }
 
 /// How totals and counts become averages.
-trait Results: Send + 'static {
+trait Results: Clone + Send + 'static {
     type Totals: Totals;
 
     /// Averages of the listed groups; NULL where the count is 0. `counts[i]` is that of `groups[i]`.
@@ -37,6 +37,7 @@ trait Results: Send + 'static {
 }
 
 /// Averages of integers and decimals.
+#[derive(Clone)]
 struct Exact<T> {
     /// Scale of the argument.
     scale: i8,
@@ -76,6 +77,7 @@ impl<T: Wide> Results for Exact<T> {
     }
 }
 
+#[derive(Clone)]
 struct Floats;
 
 impl Results for Floats {
@@ -146,6 +148,11 @@ impl<R: Results> Accumulator for Avg<R> {
         let values = widened(values, &self.input)?;
         let counts = self.counts.lift(rows, std::slice::from_ref(&values))?;
         Ok([R::Totals::lift(values.as_primitive::<<R::Totals as Totals>::Number>()).to_vec(), counts].concat())
+    }
+
+    fn snapshot(&mut self) -> Option<Box<dyn Accumulator>> {
+        let (totals, counts) = (self.totals.snapshot(), self.counts.shared());
+        Some(Box::new(Avg { totals, counts, input: self.input.clone(), results: self.results.clone() }))
     }
 
     fn clear(&mut self) {

@@ -2,6 +2,7 @@
 
 use crate::accumulate::{Accumulator, for_each_valid, image_column};
 use crate::error::Error;
+use crate::state::pages::Pages;
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{DataType, Int64Type};
 use std::sync::Arc;
@@ -9,24 +10,31 @@ use std::sync::Arc;
 /// Counts rows, or non-null values where there is an argument.
 #[derive(Default)]
 pub struct Count {
-    counts: Vec<i64>,
+    counts: Pages<i64>,
+}
+
+impl Count {
+    /// The counts as they are now.
+    pub(crate) fn shared(&mut self) -> Count {
+        Count { counts: self.counts.snapshot() }
+    }
 }
 
 impl Accumulator for Count {
     fn grow(&mut self, groups: usize) {
-        self.counts.resize(groups.max(self.counts.len()), 0);
+        self.counts.grow(groups, 0);
     }
 
     fn update(&mut self, groups: &[u32], values: &[ArrayRef]) -> Result<(), Error> {
         match values.first() {
-            None => groups.iter().for_each(|group| self.counts[*group as usize] += 1),
-            Some(values) => for_each_valid(groups, values.as_ref(), |group, _| self.counts[group as usize] += 1),
+            None => groups.iter().for_each(|group| *self.counts.at(*group) += 1),
+            Some(values) => for_each_valid(groups, values.as_ref(), |group, _| *self.counts.at(group) += 1),
         }
         Ok(())
     }
 
     fn peek(&self, groups: &[u32]) -> Result<ArrayRef, Error> {
-        Ok(Arc::new(Int64Array::from_iter_values(groups.iter().map(|group| self.counts[*group as usize]))))
+        Ok(Arc::new(Int64Array::from_iter_values(groups.iter().map(|group| self.counts.get(*group)))))
     }
 
     fn image_fields(&self) -> Vec<(&'static str, DataType)> {
@@ -40,7 +48,7 @@ impl Accumulator for Count {
     fn restore(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
         let counts = image_column(columns, 0)?.as_primitive::<Int64Type>();
         for (group, count) in groups.iter().zip(counts.values()) {
-            self.counts[*group as usize] = *count;
+            *self.counts.at(*group) = *count;
         }
         Ok(())
     }
@@ -48,7 +56,7 @@ impl Accumulator for Count {
     fn merge(&mut self, groups: &[u32], columns: &[ArrayRef]) -> Result<(), Error> {
         let counts = image_column(columns, 0)?.as_primitive::<Int64Type>();
         for (group, count) in groups.iter().zip(counts.values()) {
-            self.counts[*group as usize] += count;
+            *self.counts.at(*group) += count;
         }
         Ok(())
     }
@@ -61,11 +69,15 @@ impl Accumulator for Count {
         Ok(vec![Arc::new(ones)])
     }
 
+    fn snapshot(&mut self) -> Option<Box<dyn Accumulator>> {
+        Some(Box::new(self.shared()))
+    }
+
     fn clear(&mut self) {
         self.counts.clear();
     }
 
     fn bytes(&self) -> usize {
-        self.counts.capacity() * 8
+        self.counts.bytes()
     }
 }

@@ -5,6 +5,7 @@ use crate::accumulate::{Accumulator, cast_to, for_each_valid, image_column, vali
 use crate::envelope::broken;
 use crate::error::Error;
 use crate::state::bits::Bits;
+use crate::state::pages::Pages;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
@@ -22,7 +23,7 @@ pub fn new(ty: ColumnType, greatest: bool) -> Option<Box<dyn Accumulator>> {
         T::Native: Order,
     {
         let seen = Bits::default();
-        Some(Box::new(NumberExtreme::<T> { values: Vec::new(), seen, storage, ty: ty.to_arrow(), greatest, _type: PhantomData }))
+        Some(Box::new(NumberExtreme::<T> { values: Pages::default(), seen, storage, ty: ty.to_arrow(), greatest, _type: PhantomData }))
     }
     match ty {
         ColumnType::SmallInt => number::<Int16Type>(ty, DataType::Int16, greatest),
@@ -81,7 +82,7 @@ integer_order!(i16, i32, i64, i128);
 float_order!(f32, f64);
 
 struct NumberExtreme<T: ArrowPrimitiveType> {
-    values: Vec<T::Native>,
+    values: Pages<T::Native>,
     seen: Bits,
     /// The type that `T` is: timestamps are kept as their integers.
     storage: DataType,
@@ -97,7 +98,7 @@ where
     #[inline]
     fn offer(&mut self, group: u32, value: T::Native) {
         let value = value.canonical();
-        let held = &mut self.values[group as usize];
+        let held = self.values.at(group);
         if !self.seen.get(group) {
             self.seen.set(group);
             *held = value;
@@ -112,7 +113,7 @@ where
     T::Native: Order,
 {
     fn grow(&mut self, groups: usize) {
-        self.values.resize(groups.max(self.values.len()), T::Native::default());
+        self.values.grow(groups, T::Native::default());
         self.seen.grow(groups);
     }
 
@@ -125,7 +126,7 @@ where
     }
 
     fn peek(&self, groups: &[u32]) -> Result<ArrayRef, Error> {
-        let values = groups.iter().map(|group| self.values[*group as usize]).collect::<Vec<_>>();
+        let values = groups.iter().map(|group| self.values.get(*group)).collect::<Vec<_>>();
         let nulls = groups.iter().map(|group| self.seen.get(*group)).collect::<NullBuffer>();
         let nulls = Some(nulls).filter(|nulls| nulls.null_count() > 0);
         let array = PrimitiveArray::<T>::new(values.into(), nulls).with_data_type(self.storage.clone());
@@ -144,7 +145,7 @@ where
         let column = cast_to(image_column(columns, 0)?, &self.storage)?;
         let column = column.as_primitive::<T>();
         for (row, group) in groups.iter().enumerate() {
-            self.values[*group as usize] = column.value(row);
+            *self.values.at(*group) = column.value(row);
             self.seen.put(*group, column.is_valid(row));
         }
         Ok(())
@@ -159,13 +160,19 @@ where
         Ok(vec![widened(values, &self.ty)?])
     }
 
+    fn snapshot(&mut self) -> Option<Box<dyn Accumulator>> {
+        let (values, seen) = (self.values.snapshot(), self.seen.clone());
+        let (storage, ty) = (self.storage.clone(), self.ty.clone());
+        Some(Box::new(NumberExtreme::<T> { values, seen, storage, ty, greatest: self.greatest, _type: PhantomData }))
+    }
+
     fn clear(&mut self) {
         self.values.clear();
         self.seen.empty();
     }
 
     fn bytes(&self) -> usize {
-        self.values.capacity() * size_of::<T::Native>() + self.seen.bytes()
+        self.values.bytes() + self.seen.bytes()
     }
 }
 
@@ -224,6 +231,11 @@ impl Accumulator for BooleanExtreme {
     fn lift(&self, _rows: usize, values: &[ArrayRef]) -> Result<Vec<ArrayRef>, Error> {
         let values = widened(values, &DataType::Boolean)?;
         Ok(vec![Arc::new(BooleanArray::new(values.as_boolean().values().clone(), None)), valid_column(&values)])
+    }
+
+    fn snapshot(&mut self) -> Option<Box<dyn Accumulator>> {
+        let (values, seen) = (self.values.clone(), self.seen.clone());
+        Some(Box::new(BooleanExtreme { values, seen, greatest: self.greatest }))
     }
 
     fn clear(&mut self) {

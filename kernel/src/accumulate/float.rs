@@ -2,6 +2,7 @@
 
 use crate::accumulate::numbers_or_zero;
 use crate::accumulate::totals::Totals;
+use crate::state::pages::Pages;
 use arrow::array::{ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Float64Type};
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use std::sync::Arc;
 /// Compensated totals of groups.
 #[derive(Default)]
 pub struct FloatSums {
-    sums: Vec<f64>,
-    lost: Vec<f64>,
+    sums: Pages<f64>,
+    lost: Pages<f64>,
 }
 
 impl FloatSums {
     /// The compensated sum; infinities and NaN as plain addition gives them.
     pub fn value(&self, group: u32) -> f64 {
-        let sum = self.sums[group as usize];
-        if sum.is_finite() { sum + self.lost[group as usize] } else { sum }
+        let sum = self.sums.get(group);
+        if sum.is_finite() { sum + self.lost.get(group) } else { sum }
     }
 }
 
@@ -29,29 +30,29 @@ impl Totals for FloatSums {
     }
 
     fn grow(&mut self, groups: usize) {
-        self.sums.resize(groups.max(self.sums.len()), 0.0);
-        self.lost.resize(groups.max(self.lost.len()), 0.0);
+        self.sums.grow(groups, 0.0);
+        self.lost.grow(groups, 0.0);
     }
 
     #[inline]
     fn add(&mut self, group: u32, value: f64) {
-        let sum = &mut self.sums[group as usize];
+        let sum = self.sums.at(group);
         let total = *sum + value;
-        self.lost[group as usize] += if sum.abs() >= value.abs() { (*sum - total) + value } else { (value - total) + *sum };
+        *self.lost.at(group) += if sum.abs() >= value.abs() { (*sum - total) + value } else { (value - total) + *sum };
         *sum = total;
     }
 
     fn image(&self, groups: &[u32]) -> [ArrayRef; 2] {
         let column =
-            |values: &[f64]| Arc::new(Float64Array::from_iter_values(groups.iter().map(|group| values[*group as usize]))) as ArrayRef;
+            |values: &Pages<f64>| Arc::new(Float64Array::from_iter_values(groups.iter().map(|group| values.get(*group)))) as ArrayRef;
         [column(&self.sums), column(&self.lost)]
     }
 
     fn restore(&mut self, groups: &[u32], sums: &ArrayRef, lost: &ArrayRef) {
         let (sums, lost) = (sums.as_primitive::<Float64Type>(), lost.as_primitive::<Float64Type>());
         for (row, group) in groups.iter().enumerate() {
-            self.sums[*group as usize] = sums.value(row);
-            self.lost[*group as usize] = lost.value(row);
+            *self.sums.at(*group) = sums.value(row);
+            *self.lost.at(*group) = lost.value(row);
         }
     }
 
@@ -59,7 +60,7 @@ impl Totals for FloatSums {
         let (sums, lost) = (sums.as_primitive::<Float64Type>().values(), lost.as_primitive::<Float64Type>().values());
         for (row, group) in groups.iter().enumerate() {
             self.add(*group, sums[row]);
-            self.lost[*group as usize] += lost[row];
+            *self.lost.at(*group) += lost[row];
         }
     }
 
@@ -69,12 +70,16 @@ impl Totals for FloatSums {
         [Arc::new(sums), Arc::new(Float64Array::from_value(0.0, values.len()))]
     }
 
+    fn snapshot(&mut self) -> Self {
+        FloatSums { sums: self.sums.snapshot(), lost: self.lost.snapshot() }
+    }
+
     fn clear(&mut self) {
         self.sums.clear();
         self.lost.clear();
     }
 
     fn bytes(&self) -> usize {
-        (self.sums.capacity() + self.lost.capacity()) * 8
+        self.sums.bytes() + self.lost.bytes()
     }
 }

@@ -40,7 +40,7 @@ fn seen_merge(seen: &mut Bits, groups: &[u32], column: &ArrayRef) {
 }
 
 /// How totals become the results of a sum.
-trait Results: Send + 'static {
+trait Results: Clone + Send + 'static {
     type Totals: Totals;
 
     /// Results of the listed groups; NULL for those that have `seen` no value.
@@ -49,6 +49,7 @@ trait Results: Send + 'static {
     fn results(&self, totals: &Self::Totals, seen: &Bits, groups: &[u32]) -> Result<ArrayRef, Error>;
 }
 
+#[derive(Clone)]
 struct BigInts;
 
 impl Results for BigInts {
@@ -68,6 +69,7 @@ impl Results for BigInts {
     }
 }
 
+#[derive(Clone)]
 struct Decimals {
     /// Scale of the argument.
     scale: i8,
@@ -99,6 +101,7 @@ impl Results for Decimals {
     }
 }
 
+#[derive(Clone)]
 struct Floats {
     output: DataType,
 }
@@ -176,6 +179,11 @@ impl<R: Results> Accumulator for Sum<R> {
         let values = values.as_primitive::<<R::Totals as Totals>::Number>();
         let [sums, rest] = R::Totals::lift(values);
         Ok(vec![sums, rest, valid_column(values)])
+    }
+
+    fn snapshot(&mut self) -> Option<Box<dyn Accumulator>> {
+        let (totals, seen) = (self.totals.snapshot(), self.seen.clone());
+        Some(Box::new(Sum { totals, seen, input: self.input.clone(), results: self.results.clone() }))
     }
 
     fn clear(&mut self) {

@@ -29,6 +29,9 @@ pub trait Totals: Default + Send + 'static {
     /// Image columns of totals of one value each; a NULL is 0.
     fn lift(values: &PrimitiveArray<Self::Number>) -> [ArrayRef; 2];
 
+    /// The totals as they are now. Copies next to nothing.
+    fn snapshot(&mut self) -> Self;
+
     /// Forgets every group and keeps the room.
     fn clear(&mut self);
 

@@ -4,6 +4,7 @@
 
 use crate::accumulate::numbers_or_zero;
 use crate::accumulate::totals::Totals;
+use crate::state::pages::Pages;
 use arrow::array::{ArrayRef, AsArray, Int64Array, PrimitiveArray};
 use arrow::datatypes::{ArrowNativeType, ArrowPrimitiveType, DataType, Decimal128Type, Int64Type, i256};
 use hashbrown::HashMap;
@@ -63,21 +64,26 @@ fn column<T: Wide>(numbers: Vec<T>) -> ArrayRef {
 }
 
 /// Exact sums of groups.
-#[derive(Default)]
 pub struct WideSums<T> {
-    sums: Vec<T>,
+    sums: Pages<T>,
     carries: HashMap<u32, i64, foldhash::fast::FixedState>,
+}
+
+impl<T> Default for WideSums<T> {
+    fn default() -> Self {
+        WideSums { sums: Pages::default(), carries: HashMap::default() }
+    }
 }
 
 impl<T: Wide> WideSums<T> {
     /// The exact sum of `group`.
     pub fn exact(&self, group: u32) -> i256 {
-        self.sums[group as usize].with_carry(self.carry(group))
+        self.sums.get(group).with_carry(self.carry(group))
     }
 
     /// The sum of `group` where it fits its integer.
     pub fn fitting(&self, group: u32) -> Option<T> {
-        (self.carry(group) == 0).then(|| self.sums[group as usize])
+        (self.carry(group) == 0).then(|| self.sums.get(group))
     }
 
     fn carry(&self, group: u32) -> i64 {
@@ -93,12 +99,12 @@ impl<T: Wide> Totals for WideSums<T> {
     }
 
     fn grow(&mut self, groups: usize) {
-        self.sums.resize(groups.max(self.sums.len()), T::default());
+        self.sums.grow(groups, T::default());
     }
 
     #[inline]
     fn add(&mut self, group: u32, value: T) {
-        let sum = &mut self.sums[group as usize];
+        let sum = self.sums.at(group);
         let (wrapped, carry) = sum.add(value);
         *sum = wrapped;
         if carry != 0 {
@@ -107,7 +113,7 @@ impl<T: Wide> Totals for WideSums<T> {
     }
 
     fn image(&self, groups: &[u32]) -> [ArrayRef; 2] {
-        let sums = groups.iter().map(|group| self.sums[*group as usize]).collect();
+        let sums = groups.iter().map(|group| self.sums.get(*group)).collect();
         let carries = Int64Array::from_iter_values(groups.iter().map(|group| self.carry(*group)));
         [column::<T>(sums), Arc::new(carries)]
     }
@@ -115,7 +121,7 @@ impl<T: Wide> Totals for WideSums<T> {
     fn restore(&mut self, groups: &[u32], sums: &ArrayRef, carries: &ArrayRef) {
         let (sums, carries) = (sums.as_primitive::<T::Number>(), carries.as_primitive::<Int64Type>());
         for ((group, sum), carry) in groups.iter().zip(sums.values()).zip(carries.values()) {
-            self.sums[*group as usize] = *sum;
+            *self.sums.at(*group) = *sum;
             if *carry == 0 {
                 self.carries.remove(group);
             } else {
@@ -140,12 +146,16 @@ impl<T: Wide> Totals for WideSums<T> {
         [column::<T>(numbers_or_zero(values)), Arc::new(Int64Array::from_value(0, values.len()))]
     }
 
+    fn snapshot(&mut self) -> Self {
+        WideSums { sums: self.sums.snapshot(), carries: self.carries.clone() }
+    }
+
     fn clear(&mut self) {
         self.sums.clear();
         self.carries.clear();
     }
 
     fn bytes(&self) -> usize {
-        self.sums.capacity() * size_of::<T>() + self.carries.allocation_size()
+        self.sums.bytes() + self.carries.allocation_size()
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::envelope::{Data, Envelope};
 use crate::error::Error;
-use crate::io::Restored;
+use crate::io::{FrozenImage, Restored};
 use crate::operator::budget::{Holding, Seat};
 use crate::operator::{Context, Operator};
 use crate::state::held::Held;
@@ -214,7 +214,7 @@ impl Operator for Buffer {
             Envelope::Idle => self.mark(Marks { watermark: None, idle: Some(true) }),
             Envelope::Active => self.mark(Marks { watermark: None, idle: Some(false) }),
             Envelope::Barrier(_) => {
-                context.images.extend(self.held.freeze(self.first_ms, self.last_ms)?);
+                context.images.extend(self.held.freeze(self.first_ms, self.last_ms)?.map(FrozenImage::from));
                 self.out.push_back(envelope);
             }
             Envelope::End => {

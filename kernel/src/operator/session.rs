@@ -18,7 +18,7 @@ mod judge;
 use crate::envelope::{BATCH_ROWS, Data, Envelope};
 use crate::error::Error;
 use crate::eval::Evaluator;
-use crate::io::Restored;
+use crate::io::{FrozenImage, Restored};
 use crate::operator::budget::{Holding, Seat};
 use crate::operator::grouping::{Grouping, key_columns};
 use crate::operator::results::{WindowRows, having};
@@ -205,7 +205,7 @@ impl Operator for Session {
                 self.firing = Some(through);
             }
             Envelope::Barrier(_) => {
-                context.images.extend(self.sessions.freeze()?);
+                context.images.extend(self.sessions.freeze()?.map(FrozenImage::from));
                 self.account(context)?;
                 self.held = Some(envelope);
             }

@@ -7,7 +7,7 @@
 
 use crate::envelope::{BATCH_ROWS, Data, Envelope, batch};
 use crate::error::Error;
-use crate::io::Restored;
+use crate::io::{FrozenImage, Restored};
 use crate::operator::budget::{Holding, Seat};
 use crate::operator::grouping::key_columns;
 use crate::operator::{Context, Operator};
@@ -120,7 +120,7 @@ impl Operator for Top {
                 self.firing = Some(Firing { watermark, rows });
             }
             Envelope::Barrier(_) => {
-                context.images.extend(self.tops.freeze()?);
+                context.images.extend(self.tops.freeze()?.map(FrozenImage::from));
                 self.account(context)?;
                 self.held = Some(envelope);
             }

@@ -56,6 +56,15 @@ impl Bits {
         self.words.fill(0);
     }
 
+    /// The bits as they are; clear ones stay. `None` when none is set.
+    pub fn take(&mut self) -> Option<Bits> {
+        if self.words.iter().all(|word| *word == 0) {
+            return None;
+        }
+        let clear = Bits { words: vec![0; self.words.len()], len: self.len };
+        Some(std::mem::replace(self, clear))
+    }
+
     /// Numbers of the set bits, ascending.
     pub fn ones(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(i, word)| {

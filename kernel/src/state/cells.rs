@@ -2,11 +2,14 @@
 
 use crate::accumulate::piece::Piece;
 use crate::accumulate::{Accumulator, accumulator};
+use crate::envelope::broken;
 use crate::error::Error;
 use crate::route::key::Encoded;
 use crate::state::bits::Bits;
 use crate::state::index::Index;
-use arrow::array::ArrayRef;
+use crate::state::layout::sort_together;
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
 use arrow::datatypes::DataType;
 use weir_planner::expr::Aggregate;
 use weir_planner::id::OperatorId;
@@ -142,9 +145,18 @@ impl Cells {
         Ok((self.index.keys(groups)?, columns))
     }
 
-    /// Groups that changed since [`Cells::clean`].
-    pub(crate) fn changed(&self) -> Vec<u32> {
-        self.dirty.ones().collect()
+    /// What changed since the last time, standing still; `None` when nothing did.
+    pub(crate) fn freeze(&mut self) -> Result<Option<Frozen>, Error> {
+        let Some(changed) = self.dirty.take() else { return Ok(None) };
+        let mut states = Vec::with_capacity(self.accumulators.len());
+        let mut listed = None;
+        for accumulator in &mut self.accumulators {
+            states.push(match accumulator.snapshot() {
+                Some(shared) => State::Shared(shared),
+                None => State::Copied(accumulator.image(listed.get_or_insert_with(|| changed.ones().collect::<Vec<u32>>()))?),
+            });
+        }
+        Ok(Some(Frozen { index: self.index.snapshot(), changed, states }))
     }
 
     /// All of them have changed.
@@ -152,33 +164,58 @@ impl Cells {
         (0..self.index.len() as u32).for_each(|group| self.dirty.set(group));
     }
 
-    /// None has changed.
-    pub(crate) fn clean(&mut self) {
-        self.dirty.clear();
-    }
-
-    /// Hash of each listed group by the key law.
-    pub(crate) fn hashes(&self, groups: &[u32]) -> Vec<u64> {
-        self.index.hashes(groups)
-    }
-
-    /// Keys of listed groups.
-    pub(crate) fn keys(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
-        self.index.keys(groups)
-    }
-
-    /// State of listed groups, as images have it.
-    pub(crate) fn image(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, Error> {
-        let mut columns = Vec::new();
-        for accumulator in &self.accumulators {
-            columns.extend(accumulator.image(groups)?);
-        }
-        Ok(columns)
-    }
-
     fn grow(&mut self) {
         let groups = self.index.len();
         self.dirty.grow(groups);
         self.accumulators.iter_mut().for_each(|accumulator| accumulator.grow(groups));
+    }
+}
+
+/// State of one aggregate in a [`Frozen`].
+enum State {
+    /// Of all groups.
+    Shared(Box<dyn Accumulator>),
+    /// Image columns of the changed groups, in their order.
+    Copied(Vec<ArrayRef>),
+}
+
+/// Groups that had changed at a barrier, as they were then.
+pub(crate) struct Frozen {
+    index: Index,
+    changed: Bits,
+    states: Vec<State>,
+}
+
+/// Image columns of a [`Frozen`], rows ascending by key group.
+pub(crate) struct Image {
+    /// Of each row.
+    pub key_groups: Vec<u32>,
+    /// Key columns.
+    pub keys: Vec<ArrayRef>,
+    /// State of the aggregates.
+    pub states: Vec<ArrayRef>,
+}
+
+impl Frozen {
+    /// The columns. Takes as long as the groups are many: not for a thread that rows wait for.
+    pub(crate) fn image(&self, max_parallelism: u32) -> Result<Image, Error> {
+        let changed: Vec<u32> = self.changed.ones().collect();
+        let mut key_groups: Vec<u32> = self.index.hashes(&changed).iter().map(|hash| (*hash % u64::from(max_parallelism)) as u32).collect();
+        let mut order: Vec<u32> = (0..changed.len() as u32).collect();
+        sort_together(max_parallelism, &mut key_groups, &mut order);
+        let groups: Vec<u32> = order.iter().map(|at| changed[*at as usize]).collect();
+        let order = UInt32Array::from(order);
+        let mut states = Vec::new();
+        for state in &self.states {
+            match state {
+                State::Shared(shared) => states.extend(shared.image(&groups)?),
+                State::Copied(columns) => {
+                    for column in columns {
+                        states.push(take(column, &order, None).map_err(broken)?);
+                    }
+                }
+            }
+        }
+        Ok(Image { key_groups, keys: self.index.keys(&groups)?, states })
     }
 }

@@ -4,6 +4,7 @@ use crate::envelope::broken;
 use crate::error::Error;
 use crate::route::key::Encoded;
 use crate::state::decode::decode;
+use crate::state::pages::{Pages, Runs};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
@@ -26,7 +27,7 @@ pub enum Index {
         /// Type of the column.
         ty: DataType,
         /// Key of each group; 0 for the NULL group.
-        keys: Vec<i64>,
+        keys: Pages<i64>,
         /// Finds a group by key.
         table: HashTable<u32>,
         /// Group of the NULL key.
@@ -37,10 +38,8 @@ pub enum Index {
     Encoded {
         /// Types of the columns.
         types: Vec<DataType>,
-        /// Encoded keys, one after the other.
-        bytes: Vec<u8>,
-        /// Where each group's key ends in `bytes`.
-        ends: Vec<usize>,
+        /// Encoded key of each group.
+        keys: Runs,
         /// Finds a group by key.
         table: HashTable<u32>,
     },
@@ -52,9 +51,9 @@ impl Index {
         match types {
             [] => Index::Single { len: 0 },
             [ty @ (DataType::Int16 | DataType::Int32 | DataType::Int64)] => {
-                Index::Integer { ty: ty.clone(), keys: Vec::new(), table: HashTable::new(), null: None }
+                Index::Integer { ty: ty.clone(), keys: Pages::default(), table: HashTable::new(), null: None }
             }
-            _ => Index::Encoded { types: types.to_vec(), bytes: Vec::new(), ends: Vec::new(), table: HashTable::new() },
+            _ => Index::Encoded { types: types.to_vec(), keys: Runs::default(), table: HashTable::new() },
         }
     }
 
@@ -63,7 +62,7 @@ impl Index {
         match self {
             Index::Single { len } => *len,
             Index::Integer { keys, .. } => keys.len(),
-            Index::Encoded { ends, .. } => ends.len(),
+            Index::Encoded { keys, .. } => keys.len(),
         }
     }
 
@@ -100,11 +99,11 @@ impl Index {
                     }
                 }
             }
-            Index::Encoded { bytes, ends, table, .. } => {
+            Index::Encoded { keys, table, .. } => {
                 scratch.encode(key_columns, rows)?;
                 groups.reserve(rows);
                 for (row, hash) in scratch.hashes().iter().enumerate() {
-                    groups.push(encoded_group(bytes, ends, table, *hash, scratch.key(row)));
+                    groups.push(encoded_group(keys, table, *hash, scratch.key(row)));
                 }
             }
         }
@@ -129,14 +128,14 @@ impl Index {
                             keys.len() as u32 - 1
                         })
                     } else {
-                        integer_group(keys, table, theirs[*group as usize])
+                        integer_group(keys, table, theirs.get(*group))
                     });
                 }
             }
-            (Index::Encoded { bytes, ends, table, .. }, Index::Encoded { bytes: theirs, ends: their_ends, .. }) => {
+            (Index::Encoded { keys, table, .. }, Index::Encoded { keys: theirs, .. }) => {
                 for group in listed {
-                    let key = encoded_key(theirs, their_ends, *group);
-                    groups.push(encoded_group(bytes, ends, table, keygroup::hash(key), key));
+                    let key = theirs.get(*group);
+                    groups.push(encoded_group(keys, table, keygroup::hash(key), key));
                 }
             }
             (Index::Single { .. } | Index::Integer { .. } | Index::Encoded { .. }, _) => {
@@ -151,24 +150,35 @@ impl Index {
         match (self, other) {
             (Index::Single { len }, Index::Single { len: theirs }) => Ok(vec![(*len > 0).then_some(0); *theirs]),
             (Index::Integer { keys, table, null, .. }, Index::Integer { keys: theirs, null: their_null, .. }) => {
-                let find = |(group, key): (usize, &i64)| {
+                let find = |(group, key): (usize, i64)| {
                     if *their_null == Some(group as u32) {
                         return *null;
                     }
-                    table.find(spread(*key as u64), |mine| keys[*mine as usize] == *key).copied()
+                    table.find(spread(key as u64), |mine| keys.get(*mine) == key).copied()
                 };
                 Ok(theirs.iter().enumerate().map(find).collect())
             }
-            (Index::Encoded { bytes, ends, table, .. }, Index::Encoded { bytes: theirs, ends: their_ends, .. }) => {
+            (Index::Encoded { keys, table, .. }, Index::Encoded { keys: theirs, .. }) => {
                 let find = |group: u32| {
-                    let key = encoded_key(theirs, their_ends, group);
-                    table.find(spread(keygroup::hash(key)), |mine| encoded_key(bytes, ends, *mine) == key).copied()
+                    let key = theirs.get(group);
+                    table.find(spread(keygroup::hash(key)), |mine| keys.get(*mine) == key).copied()
                 };
-                Ok((0..their_ends.len() as u32).map(find).collect())
+                Ok((0..theirs.len() as u32).map(find).collect())
             }
             (Index::Single { .. } | Index::Integer { .. } | Index::Encoded { .. }, _) => {
                 Err(Error::new(Class::Bug, "groups of other key types cannot be found"))
             }
+        }
+    }
+
+    /// The keys as they are now, which cannot be looked up. Copies none.
+    pub fn snapshot(&mut self) -> Index {
+        match self {
+            Index::Single { len } => Index::Single { len: *len },
+            Index::Integer { ty, keys, null, .. } => {
+                Index::Integer { ty: ty.clone(), keys: keys.snapshot(), table: HashTable::new(), null: *null }
+            }
+            Index::Encoded { types, keys, .. } => Index::Encoded { types: types.clone(), keys: keys.snapshot(), table: HashTable::new() },
         }
     }
 
@@ -181,9 +191,8 @@ impl Index {
                 table.clear();
                 *null = None;
             }
-            Index::Encoded { bytes, ends, table, .. } => {
-                bytes.clear();
-                ends.clear();
+            Index::Encoded { keys, table, .. } => {
+                keys.clear();
                 table.clear();
             }
         }
@@ -194,13 +203,13 @@ impl Index {
         match self {
             Index::Single { .. } => Ok(Vec::new()),
             Index::Integer { ty, keys, null, .. } => {
-                let values = groups.iter().map(|group| keys[*group as usize]).collect::<Vec<i64>>();
+                let values = groups.iter().map(|group| keys.get(*group)).collect::<Vec<i64>>();
                 let nulls =
                     null.filter(|null| groups.contains(null)).map(|null| groups.iter().map(|group| *group != null).collect::<NullBuffer>());
                 let wide = Int64Array::new(values.into(), nulls);
                 Ok(vec![cast(&(Arc::new(wide) as ArrayRef), ty).map_err(broken)?])
             }
-            Index::Encoded { types, bytes, ends, .. } => decode(types, groups.iter().map(|group| encoded_key(bytes, ends, *group))),
+            Index::Encoded { types, keys, .. } => decode(types, groups.iter().map(|group| keys.get(*group))),
         }
     }
 
@@ -214,10 +223,10 @@ impl Index {
                     keygroup::put_null(&mut encoded);
                     keygroup::hash(&encoded)
                 };
-                let hash = |group: &u32| if *null == Some(*group) { hash_null } else { keygroup::hash_integer(keys[*group as usize]) };
+                let hash = |group: &u32| if *null == Some(*group) { hash_null } else { keygroup::hash_integer(keys.get(*group)) };
                 groups.iter().map(hash).collect()
             }
-            Index::Encoded { bytes, ends, .. } => groups.iter().map(|group| keygroup::hash(encoded_key(bytes, ends, *group))).collect(),
+            Index::Encoded { keys, .. } => groups.iter().map(|group| keygroup::hash(keys.get(*group))).collect(),
         }
     }
 
@@ -225,8 +234,8 @@ impl Index {
     pub fn bytes(&self) -> usize {
         match self {
             Index::Single { .. } => 0,
-            Index::Integer { keys, table, .. } => keys.capacity() * 8 + table.allocation_size(),
-            Index::Encoded { bytes, ends, table, .. } => bytes.capacity() + ends.capacity() * 8 + table.allocation_size(),
+            Index::Integer { keys, table, .. } => keys.bytes() + table.allocation_size(),
+            Index::Encoded { keys, table, .. } => keys.bytes() + table.allocation_size(),
         }
     }
 }
@@ -240,9 +249,9 @@ fn spread(value: u64) -> u64 {
 }
 
 #[inline]
-fn integer_group(keys: &mut Vec<i64>, table: &mut HashTable<u32>, key: i64) -> u32 {
-    let same = |group: &u32| keys[*group as usize] == key;
-    match table.entry(spread(key as u64), same, |group| spread(keys[*group as usize] as u64)) {
+fn integer_group(keys: &mut Pages<i64>, table: &mut HashTable<u32>, key: i64) -> u32 {
+    let same = |group: &u32| keys.get(*group) == key;
+    match table.entry(spread(key as u64), same, |group| spread(keys.get(*group) as u64)) {
         Entry::Occupied(found) => *found.get(),
         Entry::Vacant(free) => {
             let group = keys.len() as u32;
@@ -253,24 +262,16 @@ fn integer_group(keys: &mut Vec<i64>, table: &mut HashTable<u32>, key: i64) -> u
     }
 }
 
-fn encoded_group(bytes: &mut Vec<u8>, ends: &mut Vec<usize>, table: &mut HashTable<u32>, hash: u64, key: &[u8]) -> u32 {
-    let same = |group: &u32| encoded_key(bytes, ends, *group) == key;
-    match table.entry(spread(hash), same, |group| spread(keygroup::hash(encoded_key(bytes, ends, *group)))) {
+fn encoded_group(keys: &mut Runs, table: &mut HashTable<u32>, hash: u64, key: &[u8]) -> u32 {
+    match table.entry(spread(hash), |group| keys.get(*group) == key, |group| spread(keygroup::hash(keys.get(*group)))) {
         Entry::Occupied(found) => *found.get(),
         Entry::Vacant(free) => {
-            let group = ends.len() as u32;
+            let group = keys.len() as u32;
             free.insert(group);
-            bytes.extend_from_slice(key);
-            ends.push(bytes.len());
+            keys.push(key);
             group
         }
     }
-}
-
-fn encoded_key<'a>(bytes: &'a [u8], ends: &[usize], group: u32) -> &'a [u8] {
-    let group = group as usize;
-    let start = if group == 0 { 0 } else { ends[group - 1] };
-    &bytes[start..ends[group]]
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! window, or leaves.
 
 mod agenda;
+mod frozen;
 mod image;
 mod seen;
 

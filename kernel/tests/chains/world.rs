@@ -459,7 +459,7 @@ impl World {
                         next.ended &= cut.ended;
                         next.positions.extend(cut.positions.into_iter().map(|p| (p.split.clone(), p)));
                         for image in cut.images {
-                            next.images.entry(image.operator.clone()).or_default().push(Arc::new(image));
+                            next.images.entry(image.operator.clone()).or_default().push(Arc::new(image.build().unwrap()));
                         }
                     }
                     ChainReport::Flushed { chain, subtask, epoch: of, sinks } => {

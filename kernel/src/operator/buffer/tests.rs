@@ -3,7 +3,7 @@
 use super::Buffer;
 use crate::envelope::{Data, Envelope};
 use crate::error::Error;
-use crate::io::{Restored, StateImage};
+use crate::io::{FrozenImage, Restored, StateImage};
 use crate::metric::TaskMetrics;
 use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
@@ -42,7 +42,7 @@ struct Bench {
     metrics: TaskMetrics,
     wall_ms: i64,
     now_ns: u64,
-    images: Vec<StateImage>,
+    images: Vec<FrozenImage>,
     epochs: u64,
 }
 
@@ -112,7 +112,7 @@ impl Bench {
         let epoch = EpochId { attempt: Attempt::new(1), sequence: self.epochs };
         assert_eq!(self.take(Envelope::Barrier(epoch)), "barrier");
         assert!(self.images.len() <= 1);
-        self.images.pop()
+        self.images.pop().map(|image| image.build().unwrap())
     }
 
     fn until_ms(&self) -> Option<i64> {

@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::envelope::{Data, Envelope};
-use crate::io::{Restored, StateImage};
+use crate::io::{FrozenImage, Restored, StateImage};
 use crate::metric::TaskMetrics;
 use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
@@ -76,7 +76,7 @@ fn output(work: &WindowWork) -> Schema {
 struct Bench {
     session: Session,
     metrics: TaskMetrics,
-    images: Vec<StateImage>,
+    images: Vec<FrozenImage>,
     epochs: u64,
     /// The greatest watermark that it sent on.
     sent: i64,
@@ -135,7 +135,7 @@ impl Bench {
     fn barrier(&mut self) -> Option<StateImage> {
         self.epochs += 1;
         self.take(Envelope::Barrier(EpochId { attempt: Attempt::new(1), sequence: self.epochs }));
-        self.images.pop()
+        self.images.pop().map(|image| image.build().unwrap())
     }
 
     fn bytes(&self) -> u64 {

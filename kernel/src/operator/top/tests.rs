@@ -3,7 +3,7 @@
 use super::Top;
 use crate::envelope::{BATCH_ROWS, Data, Envelope};
 use crate::error::Error;
-use crate::io::{Restored, StateImage};
+use crate::io::{FrozenImage, Restored, StateImage};
 use crate::metric::TaskMetrics;
 use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
@@ -52,7 +52,7 @@ fn rows(rows: &[Row]) -> Data {
 struct Bench {
     top: Top,
     metrics: TaskMetrics,
-    images: Vec<StateImage>,
+    images: Vec<FrozenImage>,
     epochs: u64,
     watermark: i64,
     /// Time, number and place of what it gave.
@@ -106,7 +106,7 @@ impl Bench {
     fn barrier(&mut self) -> Option<StateImage> {
         self.epochs += 1;
         self.take(Envelope::Barrier(EpochId { attempt: Attempt::new(1), sequence: self.epochs }));
-        self.images.pop()
+        self.images.pop().map(|image| image.build().unwrap())
     }
 }
 

@@ -1,91 +1,24 @@
-//! A table's image and back.
+//! Back from images.
 
 use super::{Entry, PaneId, Table};
-use crate::envelope::{batch, broken};
+use crate::envelope::broken;
 use crate::error::Error;
 use crate::io::StateImage;
 use crate::state::cells::Cells;
-use crate::state::layout::{LEADING, Marks, Shape, fingerprint, image_schema, owned_rows, scalar, sort_together, sorted};
+use crate::state::layout::{LEADING, Marks, fingerprint, image_schema, owned_rows, scalar};
 use crate::state::merge::merge_by_task;
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::{Int64Type, Schema as ArrowSchema};
+use arrow::array::{AsArray, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::Int64Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::window::Pane;
 
 /// What entries of keys that were seen stand under.
-const SEEN: PaneId = (i64::MIN, i64::MIN);
-
-/// Image rows of groups that changed, with the ends of their entries; they have not any more.
-fn part(
-    shape: &Shape,
-    schema: &Arc<ArrowSchema>,
-    id: PaneId,
-    cells: &mut Cells,
-    groups: Vec<u32>,
-    ends: &[i64],
-) -> Result<RecordBatch, Error> {
-    let count = groups.len();
-    let group_of = |hash: &u64| (*hash % u64::from(shape.max_parallelism)) as u32;
-    let mut key_groups: Vec<u32> = cells.hashes(&groups).iter().map(group_of).collect();
-    let mut order: Vec<u32> = (0..count as u32).collect();
-    sort_together(shape.max_parallelism, &mut key_groups, &mut order);
-    let groups: Vec<u32> = order.iter().map(|at| groups[*at as usize]).collect();
-    let same = |ms: i64| Arc::new(Int64Array::from_value(ms, count)) as ArrayRef;
-    let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(key_groups)), same(id.0), same(id.1)];
-    columns.extend(cells.keys(&groups)?);
-    columns.push(Arc::new(Int64Array::from_iter_values(order.iter().map(|at| ends[*at as usize]))));
-    columns.extend(cells.image(&groups)?);
-    cells.clean();
-    batch(schema.clone(), columns, count)
-}
+pub(super) const SEEN: PaneId = (i64::MIN, i64::MIN);
 
 impl Table {
-    /// What changed since the last image; `None` when nothing did.
-    pub fn freeze(&mut self) -> Result<Option<StateImage>, Error> {
-        let schema = image_schema(&self.shape)?;
-        let mut parts = Vec::new();
-        for Entry { pane, cells } in self.panes.values_mut() {
-            let groups = cells.changed();
-            if groups.is_empty() {
-                continue;
-            }
-            let ends = vec![pane.last_end_ms; groups.len()];
-            parts.push(part(&self.shape, &schema, (pane.start_ms, pane.first_end_ms), cells, groups, &ends)?);
-        }
-        if let Some(seen) = &mut self.seen {
-            let groups = seen.cells.changed();
-            if !groups.is_empty() {
-                let ends = seen.ends(&groups)?;
-                parts.push(part(&self.shape, &schema, SEEN, &mut seen.cells, groups, &ends)?);
-            }
-        }
-        if parts.is_empty() && self.marks == self.imaged {
-            return Ok(None);
-        }
-        self.imaged = self.marks;
-        let rows = match parts.as_slice() {
-            [only] => only.clone(),
-            parts => sorted(&concat_batches(&schema, parts).map_err(broken)?)?,
-        };
-        let Marks { fired_ms, retired_ms, evicted_ms } = self.marks;
-        let scalars = [
-            ("windows", fingerprint(&self.shape.windows)),
-            ("fired_ms", fired_ms),
-            ("retired_ms", retired_ms),
-            ("evicted_below_ms", evicted_ms),
-        ];
-        Ok(Some(StateImage {
-            operator: self.shape.operator.clone(),
-            subtask: self.shape.subtask,
-            rows,
-            retired_ms: self.marks.gone_ms(),
-            scalars: scalars.map(|(name, value)| (name.to_owned(), value)).into(),
-        }))
-    }
-
     /// Puts state back from the images of one or more former tasks, oldest first. Rows of key
     /// groups that this task does not own are left out.
     ///

@@ -13,7 +13,7 @@ const KEYS_FEW: usize = 1_024;
 pub(super) struct Seen {
     /// A group for each key; only the last accumulator is used.
     pub(super) cells: Cells,
-    horizon_ms: i64,
+    pub(super) horizon_ms: i64,
     /// The greatest of the times.
     greatest_ms: i64,
     /// End of the last window that was given.
