@@ -167,10 +167,10 @@ fn a_wrong_answer_is_seen() {
 /// The cases hold what they are there to try.
 #[test]
 fn cases_reach_the_corners() {
-    let mut random = StdRng::seed_from_u64(seed());
     let mut met: BTreeMap<&str, usize> = BTreeMap::new();
-    for _ in 0..400 {
-        let case = Case::new(random.random());
+    // Always the same cases: it is the generator that is looked at, and a rare corner may be missed by chance.
+    for case in 0..600 {
+        let case = Case::new(case);
         let answer = case.query.answer(&case.events);
         let mut meet = |what: &'static str, times: usize| *met.entry(what).or_default() += times;
         for fate in &answer.fates {
