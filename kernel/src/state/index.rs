@@ -243,7 +243,7 @@ impl Index {
 /// Spreads bits for the table. Routing has already fixed `hash mod max_parallelism` for a task, so
 /// the low bits of the law's hash must not be the table's bits as they are.
 #[inline]
-fn spread(value: u64) -> u64 {
+pub(super) fn spread(value: u64) -> u64 {
     let wide = u128::from(value ^ 0x9E37_79B9_7F4A_7C15) * u128::from(0xD6E8_FEB8_6659_FD93_u64);
     wide as u64 ^ (wide >> 64) as u64
 }
@@ -262,7 +262,8 @@ fn integer_group(keys: &mut Pages<i64>, table: &mut HashTable<u32>, key: i64) ->
     }
 }
 
-fn encoded_group(keys: &mut Runs, table: &mut HashTable<u32>, hash: u64, key: &[u8]) -> u32 {
+/// The group of a key with this hash by the key law, made when there is none.
+pub(super) fn encoded_group(keys: &mut Runs, table: &mut HashTable<u32>, hash: u64, key: &[u8]) -> u32 {
     match table.entry(spread(hash), |group| keys.get(*group) == key, |group| spread(keygroup::hash(keys.get(*group)))) {
         Entry::Occupied(found) => *found.get(),
         Entry::Vacant(free) => {

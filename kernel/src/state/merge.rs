@@ -4,12 +4,14 @@ use crate::envelope::{batch, broken};
 use crate::error::Error;
 use crate::io::StateImage;
 use crate::route::key::Encoded;
+use crate::state::index::{encoded_group, spread};
 use crate::state::layout::{KEY_GROUP, PANE_START, WINDOW_START, scalar, sorted};
+use crate::state::pages::Runs;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{filter_record_batch, interleave, not};
 use arrow::datatypes::{DataType, Int64Type};
-use hashbrown::HashSet;
+use hashbrown::HashTable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_planner::error::Class;
@@ -40,19 +42,24 @@ pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
     }
     let lengths = Lengths::of(newest)?;
     let retired_ms = images.iter().map(|image| image.retired_ms).max().unwrap_or(i64::MIN);
-    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    let mut seen = Seen::default();
     let mut picks = Vec::new();
     let mut encoded = Encoded::default();
     for (number, image) in images.iter().enumerate().rev() {
         let (starts, keys) = identity(&image.rows).ok_or_else(|| corrupt("lacks its leading columns"))?;
         let retired = lengths.retired(&image.rows, &starts, retired_ms).ok_or_else(|| corrupt("lacks the ends of its windows"))?;
+        let left = (0..image.rows.num_rows()).filter(|row| !retired.value(*row));
+        if images.len() == 1 {
+            // An image has one row an entry.
+            picks.extend(left.map(|row| (number, row)));
+            break;
+        }
         encoded.encode(&keys, image.rows.num_rows())?;
-        for row in 0..image.rows.num_rows() {
-            if retired.value(row) || seen.contains(encoded.key(row)) {
-                continue;
-            }
-            seen.insert(encoded.key(row).to_vec());
-            picks.push((number, row));
+        let hashes = encoded.hashes();
+        match number {
+            // Nothing is older than this one, and it is the largest as a rule.
+            0 => picks.extend(left.filter(|row| !seen.has(hashes[*row], encoded.key(*row))).map(|row| (number, row))),
+            _ => picks.extend(left.filter(|row| seen.add(hashes[*row], encoded.key(*row))).map(|row| (number, row))),
         }
     }
     picks.sort_unstable();
@@ -70,6 +77,26 @@ pub fn merge_images(images: &[Arc<StateImage>]) -> Result<StateImage, Error> {
         retired_ms,
         scalars: newest.scalars.clone(),
     })
+}
+
+/// Entries that newer images have.
+#[derive(Default)]
+struct Seen {
+    keys: Runs,
+    table: HashTable<u32>,
+}
+
+impl Seen {
+    fn has(&self, hash: u64, key: &[u8]) -> bool {
+        self.table.find(spread(hash), |number| self.keys.get(*number) == key).is_some()
+    }
+
+    /// False where it was there.
+    fn add(&mut self, hash: u64, key: &[u8]) -> bool {
+        let before = self.keys.len();
+        encoded_group(&mut self.keys, &mut self.table, hash, key);
+        self.keys.len() > before
+    }
 }
 
 /// How long the windows of an image are.
