@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::agent::{Agent, AgentOptions};
+use weir_agent::agent::{Agent, AgentOptions, Checkpoints};
 use weir_planner::id::{AgentId, Attempt, Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AttemptState, CutGrant, Failure, JobObservation, LocalGrant, Restore, Start};
@@ -44,7 +44,7 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
             address: "in process".to_owned(),
             token: None,
             shards: config.shards,
-            state_url: config.state_url.clone(),
+            state_url: config.state_url.clone().map_or(Checkpoints::Nowhere, Checkpoints::At),
             environment: crate::config::variable,
         })
         .await?;
@@ -122,7 +122,7 @@ impl Jobs {
         let last = self.agent.last_attempt(&id)?;
         if fresh {
             // State and kept spec go together, so that no crash leaves one without the other.
-            self.agent.forget(&id, last).await?;
+            self.agent.forget(&id, last, &[]).await?;
         }
         let restart = spec.bound.restart.clone();
         self.agent.keep_spec(spec).await?;

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use weir_agent::agent::{Agent, AgentOptions};
+use weir_agent::agent::{Agent, AgentOptions, Checkpoints};
 use weir_agent::link::http::HttpLink;
 use weir_frontend::sql::{Engine, Outcome};
 use weir_hub::Hub;
@@ -68,7 +68,7 @@ pub fn agent(config: AgentConfig) -> anyhow::Result<()> {
             address: format!("process {}", std::process::id()),
             token: config.node_token.clone(),
             shards: config.shards,
-            state_url: config.state_url.clone(),
+            state_url: config.state_url.clone().map_or(Checkpoints::Here, Checkpoints::At),
             environment: crate::config::variable,
         };
         let agent = Agent::open(options).await?;

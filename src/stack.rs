@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use weir_agent::agent::{Agent, AgentOptions};
+use weir_agent::agent::{Agent, AgentOptions, Checkpoints};
 use weir_frontend::sql::Engine;
 use weir_hub::Hub;
 use weir_hub::hub::HubOptions;
@@ -89,7 +89,7 @@ impl Embedded {
             address: "in process".to_owned(),
             token: node_token,
             shards,
-            state_url,
+            state_url: state_url.map_or(Checkpoints::Here, Checkpoints::At),
             environment: crate::config::variable,
         })
         .await?;

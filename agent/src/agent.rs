@@ -1,5 +1,8 @@
 //! Life of the process: one data directory, its shards, its decisions, and the jobs it holds.
 
+use crate::checkpoint::round::{self, Ask, Wanted};
+use crate::checkpoint::store::StateStore;
+use crate::checkpoint::upload::{Sweep, sweep};
 use crate::clock::SystemClock;
 use crate::decision::{Decisions, JobRecord, KeptSpec};
 use crate::error::Error;
@@ -23,10 +26,15 @@ use tokio::task::JoinHandle;
 use weir_kernel::chain::OPEN_EPOCH_BYTES_MAX;
 use weir_kernel::io::Clock;
 use weir_planner::error::Class;
-use weir_planner::id::{AgentId, Attempt as AttemptId, Generation, JobId};
+use weir_planner::id::{AgentId, Attempt as AttemptId, CheckpointId, Generation, JobId};
+use weir_planner::manifest::{CheckpointKind, Manifest};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{Failure, JobObservation, Load, PROTOCOL_VERSION, ReadRequest, ReadTarget, Register, RunningAttempt, Start};
 
+/// How long a checkpoint of a job that has stopped may take.
+const CHECKPOINT_OF_STOPPED: Duration = Duration::from_secs(300);
+/// Seals that may wait to be asked for.
+const ASKS_MAX: usize = 64;
 /// Segments that are written or merged at once, over all jobs.
 const SNAPSHOTS_AT_ONCE: usize = 2;
 
@@ -43,10 +51,21 @@ pub struct AgentOptions {
     pub token: Option<String>,
     /// Threads that step chains; `None`: one for each core.
     pub shards: Option<usize>,
-    /// URL of the state store; `None`: a directory below `data_dir`.
-    pub state_url: Option<String>,
+    /// URL of the state store.
+    pub state_url: Checkpoints,
     /// Where `${env:NAME}` of connector options is looked up.
     pub environment: Environment,
+}
+
+/// Where an agent keeps checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Checkpoints {
+    /// Nowhere: it makes none.
+    Nowhere,
+    /// In a directory below its data directory.
+    Here,
+    /// Below this URL.
+    At(String),
 }
 
 struct Inner {
@@ -58,6 +77,7 @@ struct Inner {
     jobs: Mutex<BTreeMap<JobId, Job>>,
     closing: watch::Sender<bool>,
     changed: watch::Sender<u64>,
+    asks: flume::Receiver<Ask>,
     process: Mutex<ProcessGauge>,
 }
 
@@ -105,7 +125,19 @@ impl Agent {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let shards = Shards::start(options.shards.unwrap_or_else(cores), &clock)?;
+        let store = match &options.state_url {
+            Checkpoints::Nowhere => None,
+            Checkpoints::Here => {
+                let dir = std::path::absolute(options.data_dir.join("checkpoints"));
+                let dir = dir.map_err(|e| Error::because(Class::Retry, format!("data directory {}", options.data_dir.display()), e))?;
+                Some(StateStore::at(&dir)?)
+            }
+            Checkpoints::At(url) => Some(StateStore::open(url, options.environment)?),
+        };
+        let (ask, asks) = flume::bounded(ASKS_MAX);
         let context = Context {
+            store,
+            asks: ask,
             decisions,
             shards,
             clock,
@@ -124,6 +156,7 @@ impl Agent {
             jobs: Mutex::default(),
             closing: watch::Sender::new(false),
             changed: watch::Sender::new(0),
+            asks,
             process: Mutex::default(),
         };
         Ok(Agent { inner: Arc::new(inner) })
@@ -221,11 +254,44 @@ impl Agent {
         }
     }
 
+    /// Begins a checkpoint of this attempt: of what it decides next while it runs, else of what it has decided last. How it
+    /// ends is told to whoever seals.
+    ///
+    /// Errors: `Fenced` for an attempt that is not the last one here; `User` where there is no state store.
+    pub fn checkpoint(&self, job: &JobId, attempt: AttemptId, id: CheckpointId, kind: CheckpointKind) -> Result<(), Error> {
+        let context = &self.inner.context;
+        let nowhere = || Error::new(Class::User, format!("job {job}: agent {} has no state store", self.inner.options.agent));
+        let means = context.means(job).ok_or_else(nowhere)?;
+        let held = self.inner.jobs.lock().get(job).map(|j| j.attempt.clone());
+        match held {
+            Some(held) if held.id != attempt => {
+                Err(Error::new(Class::Fenced, format!("job {job}: attempt {attempt} is not the last one here, which is {}", held.id)))
+            }
+            Some(held) if held.ask_checkpoint(id, kind) => Ok(()),
+            Some(_) | None => {
+                let started_at_ms = context.clock.wall_ms();
+                let timeout = CHECKPOINT_OF_STOPPED;
+                let wanted = Wanted { job: job.clone(), attempt, id: Some(id), kind, started_at_ms, align_ms: 0, timeout };
+                tokio::spawn(async move {
+                    if let Err(error) = round::make(&means, &wanted, &BTreeMap::new()).await {
+                        tracing::warn!(job = %wanted.job, error = %error.to_failure().message, "checkpoint failed");
+                    }
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Seals that are asked for. Whoever takes one sends it to the hub; one that is dropped is asked for again.
+    pub fn asks(&self) -> flume::Receiver<Ask> {
+        self.inner.asks.clone()
+    }
+
     /// Stops at once what runs of the job up to `attempt`, and deletes its state, decisions and
-    /// results.
+    /// results, and what is in the state store but for what `retained` need.
     ///
     /// Errors: `Fenced` when a newer attempt was opened; `Retry` when the disk refuses.
-    pub async fn forget(&self, job: &JobId, attempt: AttemptId) -> Result<(), Error> {
+    pub async fn forget(&self, job: &JobId, attempt: AttemptId, retained: &[Manifest]) -> Result<(), Error> {
         let why = Failure { class: Class::Fenced, message: format!("job {job} is dropped") };
         if let Some(held) = self.end(job, attempt, Order::Abort(why)) {
             held.until_over().await;
@@ -242,6 +308,9 @@ impl Agent {
             }
         })
         .await?;
+        if let Some(store) = &self.inner.context.store {
+            sweep(store, job, attempt, Sweep::All, retained).await?;
+        }
         let mut jobs = self.inner.jobs.lock();
         if jobs.get(job).is_some_and(|j| j.attempt.id <= attempt) {
             jobs.remove(job);
@@ -313,7 +382,7 @@ impl Agent {
             token: options.token.clone(),
             running: attempts.iter().map(held).collect(),
             last_attempt: attempts.iter().map(|a| a.id).fold(self.inner.last_attempt, AttemptId::max),
-            state_url: options.state_url.clone().unwrap_or_default(),
+            state_url: self.inner.context.store.as_ref().map(|store| store.url().to_owned()).unwrap_or_default(),
             embedded: false,
         }
     }

@@ -8,7 +8,7 @@ mod record;
 mod redeal;
 mod retain;
 
-pub use commit::{Decided, Decision, Opened};
+pub use commit::{Decided, Decision, Opened, fitting};
 pub use kept::KeptSpec;
 pub use record::JobRecord;
 pub use retain::{Replacement, Retention, merge_candidates};
@@ -170,6 +170,17 @@ impl Store {
     }
 }
 
+/// What is decided of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Who acted last, and what the cuts consist of.
+    pub record: JobRecord,
+    /// By region; a region that has decided nothing is not there.
+    pub regions: BTreeMap<RegionId, RegionCut>,
+    /// Result files, oldest first.
+    pub results: Vec<ResultFile>,
+}
+
 impl Decisions {
     /// Opens or makes `agent.redb` in `data_dir` and starts the committer thread.
     ///
@@ -263,6 +274,33 @@ impl Decisions {
             let table = tx.open_table(REGIONS).map_err(|e: TableError| storage(&self.store.path, e))?;
             commit::regions_of(&table, job, &self.store.path)
         })
+    }
+
+    /// All that is decided of a job, of one moment; `None` when it is not known here.
+    pub fn cut(&self, job: &JobId) -> Result<Option<Cut>, Error> {
+        let path = &self.store.path;
+        self.store.read(|tx| {
+            let jobs = tx.open_table(JOBS).map_err(|e: TableError| storage(path, e))?;
+            let Some(value) = jobs.get(job.as_str()).map_err(|e| storage(path, e))? else { return Ok(None) };
+            let record = decode(value.value(), "job")?;
+            let regions = tx.open_table(REGIONS).map_err(|e: TableError| storage(path, e))?;
+            let results = tx.open_table(RESULTS).map_err(|e: TableError| storage(path, e))?;
+            Ok(Some(Cut { record, regions: commit::regions_of(&regions, job, path)?, results: commit::results_of(&results, job, path)? }))
+        })
+    }
+
+    /// Puts the cuts and results of a checkpoint in the place of all that the job had here, as what `attempt` begins from. Blocks.
+    ///
+    /// Errors: `Fenced` when a newer attempt was opened; `Retry` when the disk refuses.
+    pub fn adopt(
+        &self,
+        job: &JobId,
+        attempt: Attempt,
+        regions: BTreeMap<RegionId, RegionCut>,
+        results: Vec<ResultFile>,
+    ) -> Result<(), Error> {
+        let id = job.clone();
+        self.committer.ask(|reply| Request::Adopt { id, attempt, regions, results, reply })
     }
 
     /// The decided result files of a job, oldest first.

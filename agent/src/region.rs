@@ -6,6 +6,7 @@
 
 mod compact;
 
+use crate::checkpoint::round::Made;
 use crate::decision::{Decided, Decision, RegionCut, Replacement, Retention};
 use crate::error::Error;
 use crate::runner::Context;
@@ -24,7 +25,7 @@ use weir_kernel::metric::ChainMetrics;
 use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Action, Decider, Event};
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt, ChainId, EpochId, JobId, OperatorId, RegionId, TaskId};
+use weir_planner::id::{Attempt, ChainId, CheckpointId, EpochId, JobId, OperatorId, RegionId, TaskId};
 use weir_planner::spec::Horizon;
 
 /// Blocking work under way for the regions of one attempt; owned and awaited by its coordinator.
@@ -41,6 +42,8 @@ pub enum Work {
     Merged { region: usize, task: TaskId, old: Vec<SegmentRef>, result: Result<SegmentRef, Error> },
     /// Small result files became one.
     ResultsMerged { result: Result<Replacement, Error> },
+    /// A checkpoint is sealed or failed; `asked` is its id where the hub asked for it.
+    Checkpointed { asked: Option<CheckpointId>, result: Box<Result<Made, Error>> },
 }
 
 /// One chain instance as its coordinator knows it.
@@ -127,18 +130,66 @@ pub struct Region {
     results: Vec<ResultFile>,
     merging: bool,
     merged: Vec<(TaskId, Vec<SegmentRef>, SegmentRef)>,
+    /// Sequence of the last barrier, and when it was put, monotonic ms.
+    injected: (u64, u64),
+    /// Sequence of the last round that was decided.
+    stored: u64,
+    /// How long the last round's barrier took to pass every member, ms.
+    align_ms: u64,
+    /// Tasks whose segments are those of former tasks, until what they wrote whole takes their place (CKP-9).
+    redealt: BTreeSet<TaskId>,
 }
 
 impl Region {
     /// A region that goes on from `decided`.
     pub fn new(index: usize, id: RegionId, members: Vec<Member>, decider: Decider, decided: Option<RegionCut>, attempt: Attempt) -> Self {
         let next = decided.clone().unwrap_or_else(|| RegionCut::empty(EpochId { attempt, sequence: 0 }));
-        Region { index, id, members, decider, decided, next, results: Vec::new(), merging: false, merged: Vec::new() }
+        let tasks = next.segments.iter().map(|of_task| of_task.task.clone());
+        let redealt = if next.redealt { tasks.collect() } else { BTreeSet::new() };
+        Region {
+            index,
+            id,
+            members,
+            decider,
+            decided,
+            next,
+            results: Vec::new(),
+            merging: false,
+            merged: Vec::new(),
+            injected: (0, 0),
+            stored: 0,
+            align_ms: 0,
+            redealt,
+        }
     }
 
     /// The last decided epoch.
     pub fn epoch(&self) -> Option<EpochId> {
         self.decided.as_ref().map(|d| d.epoch)
+    }
+
+    /// Sequences of the last barrier and of the last decided round.
+    pub fn rounds(&self) -> (u64, u64) {
+        (self.injected.0, self.stored)
+    }
+
+    /// How long the last barrier took from the sources to the last member, ms.
+    pub fn align_ms(&self) -> u64 {
+        self.align_ms
+    }
+
+    /// Opens a round at once, or right after the one that is open, whether anything has changed or not.
+    pub fn hurry(&mut self, shared: &Shared, works: &mut Works, now_ms: u64) -> Vec<Outcome> {
+        self.handle(Event::Full, shared, works, now_ms)
+    }
+
+    /// The horizon has passed a cut (EPO-8): what cannot be taken back may follow.
+    pub fn passed(&mut self, cut: &RegionCut) {
+        for member in &mut self.members {
+            if let Some(positions) = member.source.as_ref().and_then(|source| cut.positions.get(source)) {
+                send(member, Control::Passed { positions: positions.clone() });
+            }
+        }
     }
 
     /// Nothing more happens here.
@@ -183,6 +234,9 @@ impl Region {
         match report {
             ChainReport::Cut { epoch, cut, .. } => {
                 let sequence = epoch.sequence;
+                if sequence == self.injected.0 {
+                    self.align_ms = now_ms.saturating_sub(self.injected.1);
+                }
                 let mut outcomes = self.handle(Event::Cut { member, sequence, ended: cut.ended }, shared, works, now_ms);
                 outcomes.extend(self.freeze(member, sequence, cut, shared, works, now_ms));
                 outcomes
@@ -227,12 +281,17 @@ impl Region {
         match work {
             Work::Written { member, sequence, result: Ok(segments), .. } => {
                 for (task, segment) in segments {
-                    self.next.segments_mut(&task).push(segment);
+                    let of_task = self.next.segments_mut(&task);
+                    if self.redealt.remove(&task) {
+                        of_task.clear();
+                    }
+                    of_task.push(segment);
                 }
                 self.handle(Event::SegmentsWritten { member, sequence }, shared, works, now_ms)
             }
             Work::Stored { sequence, record, result: Ok(decided), .. } => {
                 self.decided = Some(*record);
+                self.stored = sequence;
                 let epoch = EpochId { attempt: shared.attempt, sequence };
                 let mut outcomes = vec![Outcome::Decided(epoch, decided.results)];
                 outcomes.extend(self.handle(Event::DecisionStored { sequence }, shared, works, now_ms));
@@ -257,7 +316,7 @@ impl Region {
                 let failure = error.to_failure();
                 self.handle(Event::RoundFailed { class: failure.class, reason: failure.message }, shared, works, now_ms)
             }
-            Work::ResultsMerged { .. } => Vec::new(),
+            Work::ResultsMerged { .. } | Work::Checkpointed { .. } => Vec::new(),
         }
     }
 
@@ -269,6 +328,7 @@ impl Region {
                 Action::Inject { sequence } => {
                     // Cleared before the barrier: what changes from now on belongs to a later epoch.
                     self.members.iter().for_each(|m| m.metrics.changed.store(false, Ordering::Release));
+                    self.injected = (sequence, now_ms);
                     let epoch = EpochId { attempt: shared.attempt, sequence };
                     self.sources().for_each(|m| send(m, Control::Barrier(epoch)));
                 }
@@ -313,6 +373,11 @@ impl Region {
                 segments.splice(at..at + old.len(), [new]);
             }
         }
+        // Every member has written: a task of which nothing came has no entry of those key groups.
+        for task in std::mem::take(&mut self.redealt) {
+            self.next.segments_mut(&task).clear();
+        }
+        self.next.redealt = false;
         self.next.epoch = EpochId { attempt: shared.attempt, sequence };
         self.next.ended = self.members.iter().all(|m| m.ended);
         let results = std::mem::take(&mut self.results);
@@ -347,7 +412,8 @@ impl Region {
 
     /// Starts to merge the segments of the first task that has too many.
     fn merge_segments(&mut self, shared: &Shared, works: &mut Works) {
-        if self.merging || !self.merged.is_empty() {
+        // Segments of former tasks are not of one task, and soon replaced.
+        if self.merging || !self.merged.is_empty() || !self.redealt.is_empty() {
             return;
         }
         let due = self.next.segments.iter().find_map(|t| compact::newest_to_merge(&t.segments).map(|old| (t, old.to_vec())));

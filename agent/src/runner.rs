@@ -1,10 +1,13 @@
 //! One attempt: restore, connect, build, run, decide epochs, close in reverse.
 
 pub mod attempt;
+mod checkpoints;
 mod open;
 
 pub use open::Options;
 
+use crate::checkpoint::round::{self, Ask, Made, Means, Wanted};
+use crate::checkpoint::store::StateStore;
 use crate::connector::Opening;
 use crate::decision::{Decisions, Opened, Replacement, Retention, merge_candidates};
 use crate::error::Error;
@@ -12,9 +15,10 @@ use crate::read;
 use crate::region::{JobDirs, Member, Outcome, Region, Shared, Work, Works, blocking};
 use crate::shard::{News, Passenger, Shards, close_caught};
 use attempt::{Attempt, Order, aborted};
+use checkpoints::{Checkpoints, Standing, Step};
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use open::{Open, Seats};
+use open::{Open, Seats, Stored};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -27,10 +31,11 @@ use weir_kernel::io::{Clock, ResultFile, Sink, SinkHandle, Source, StateImage};
 use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Decider, Pace};
 use weir_planner::error::Class;
-use weir_planner::id::{ChainId, EpochId, JobId, RegionId};
+use weir_planner::id::{Attempt as AttemptId, ChainId, CheckpointId, EpochId, JobId, RegionId};
 use weir_planner::plan::{SinkWork, SourceWork, Work as PlanWork};
 use weir_planner::protocol::{AttemptState, Level, Restore};
 use weir_planner::schema::Schema;
+use weir_planner::spec::Horizon;
 
 /// Warnings about lost rows of a job come at most so often.
 const LOSSES_MS: u64 = 10_000;
@@ -68,12 +73,23 @@ pub struct Context {
     pub merge: Merge,
     /// Merged result files that wait for a decision, by job.
     pub replacements: Mutex<BTreeMap<JobId, Replacement>>,
+    /// Where checkpoints go; `None` where there are none.
+    pub store: Option<StateStore>,
+    /// To whoever seals checkpoints.
+    pub asks: flume::Sender<Ask>,
 }
 
 impl Context {
     /// The merged result file that waits for a decision of this job.
     pub fn take_replacement(&self, job: &JobId) -> Option<Replacement> {
         self.replacements.lock().remove(job)
+    }
+
+    /// What rounds of a job need, where there is a state store.
+    pub fn means(&self, job: &JobId) -> Option<Means> {
+        let store = self.store.clone()?;
+        let (decisions, dirs) = (self.decisions.clone(), JobDirs::of(&self.data_dir, job));
+        Some(Means { store, decisions, dirs, asks: self.asks.clone() })
     }
 
     fn now_ms(&self) -> u64 {
@@ -112,14 +128,9 @@ pub async fn run(context: Arc<Context>, attempt: Arc<Attempt>, restore: Restore,
 async fn drive(context: &Arc<Context>, attempt: &Arc<Attempt>, restore: Restore) -> Result<Ending, Error> {
     open::told(attempt)?;
     let dirs = JobDirs::of(&context.data_dir, &attempt.job);
-    let (opened, images) = {
-        let (context, attempt, dirs) = (context.clone(), attempt.clone(), dirs.clone());
-        blocking(move || open::restore(&context, &attempt.plan, &attempt, restore, &dirs)).await?
-    };
+    let (opened, images, stored) = open::restore(context, attempt, restore, &dirs).await?;
     if !opened.regions.is_empty() {
         attempt.decided(lowest(opened.regions.values().map(|r| Some(r.epoch)), attempt.plan.regions.len()));
-        let message = format!("restored from the cut of {} regions", opened.regions.len());
-        attempt.note(context.clock.wall_ms(), Level::Info, "restored", message, None, 1);
     }
     let instances = attempt.plan.chains.iter().flat_map(|c| (0..c.parallelism).map(move |s| (c.id, s)));
     let seats: Seats = instances.map(|name| (name, context.shards.seat())).collect();
@@ -156,7 +167,7 @@ async fn drive(context: &Arc<Context>, attempt: &Arc<Attempt>, restore: Restore)
         retention: Retention { rows: plan.result_retention_rows, ms: plan.result_retention_ms },
         horizon: plan.horizon,
     };
-    let mut coordinator = Coordinator::new(shared, attempt.clone(), regions, opened.results);
+    let mut coordinator = Coordinator::new(shared, attempt.clone(), regions, opened.results, stored);
     let end = coordinator.run(&reports, &told).await;
     attempt.note_losses(context.clock.wall_ms());
     // What is being written ends before the files may be touched by another attempt.
@@ -253,14 +264,21 @@ struct Coordinator {
     merging_results: bool,
     draining: bool,
     losses_at_ms: u64,
+    checkpoints: Option<Checkpoints>,
+    /// The checkpoint that is being made. Nobody waits for it at the end of the attempt.
+    round: Works,
+    /// Files known to be in the state store.
+    stored: BTreeMap<String, AttemptId>,
 }
 
 impl Coordinator {
-    fn new(shared: Shared, attempt: Arc<Attempt>, regions: Vec<Region>, results: Vec<ResultFile>) -> Self {
+    fn new(shared: Shared, attempt: Arc<Attempt>, regions: Vec<Region>, results: Vec<ResultFile>, stored: Stored) -> Self {
         let place =
             |(r, region): (usize, &Region)| region.members.iter().enumerate().map(|(m, member)| (member.name, (r, m))).collect::<Vec<_>>();
         let places = regions.iter().enumerate().flat_map(place).collect();
         let finished = vec![false; regions.len()];
+        let interval_ms = attempt.plan.checkpoint.interval_ms;
+        let checkpoints = shared.context.store.is_some().then(|| Checkpoints::new(interval_ms, shared.context.now_ms(), stored.epochs));
         Coordinator {
             shared,
             attempt,
@@ -272,12 +290,17 @@ impl Coordinator {
             merging_results: false,
             draining: false,
             losses_at_ms: 0,
+            checkpoints,
+            round: FuturesUnordered::new(),
+            stored: stored.files,
         }
     }
 
     async fn run(&mut self, reports: &flume::Receiver<ChainReport>, news: &flume::Receiver<News>) -> Result<Ending, Error> {
         let mut orders = self.attempt.orders();
         orders.mark_changed();
+        let attempt = self.attempt.clone();
+        let asking = &attempt.asking;
         let look_ms = self.attempt.plan.checkpoint.epoch_ms.clamp(10, LOOK_MS);
         let mut look_at = self.shared.context.now_ms() + look_ms;
         loop {
@@ -285,7 +308,8 @@ impl Coordinator {
                 return Ok(ending);
             }
             let now = self.shared.context.now_ms();
-            let due = self.regions.iter().filter_map(Region::due_ms).chain([look_at]).min().unwrap_or(look_at);
+            let checkpoint = self.checkpoints.as_ref().and_then(Checkpoints::due_ms);
+            let due = self.regions.iter().filter_map(Region::due_ms).chain(checkpoint).chain([look_at]).min().unwrap_or(look_at);
             let wait = tokio::time::sleep(Duration::from_millis(due.saturating_sub(now)));
             tokio::select! {
                 report = reports.recv_async() => match report {
@@ -294,15 +318,18 @@ impl Coordinator {
                 },
                 Ok(heard) = news.recv_async() => self.hear(heard)?,
                 Some(work) = self.works.next(), if !self.works.is_empty() => self.work_done(work)?,
+                Some(work) = self.round.next(), if !self.round.is_empty() => self.work_done(work)?,
                 Ok(()) = orders.changed() => {
                     let order = orders.borrow_and_update().clone();
                     self.obey(&order)?;
                 }
+                () = asking.notified() => {}
                 () = wait => {
                     look_at = self.shared.context.now_ms() + look_ms;
                     self.tick()?;
                 }
             }
+            self.checkpoint()?;
         }
     }
 
@@ -350,8 +377,81 @@ impl Coordinator {
                 }
                 return Ok(());
             }
+            Work::Checkpointed { .. } => {
+                if let Work::Checkpointed { asked, result } = work {
+                    self.checkpointed(asked, *result);
+                }
+                return Ok(());
+            }
         };
         self.with(region, |r, shared, works, now| r.work_done(work, shared, works, now))
+    }
+
+    /// Begins a checkpoint when one is due.
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        let decided: Option<BTreeMap<RegionId, EpochId>> = self.regions.iter().map(|r| Some((r.id, r.epoch()?))).collect();
+        let standing = |region: &Region| {
+            let (injected, stored) = region.rounds();
+            Standing { injected, stored, over: region.is_over() }
+        };
+        let regions: Vec<Standing> = self.regions.iter().map(standing).collect();
+        match checkpoints.step(self.shared.context.now_ms(), decided.as_ref(), &regions, self.attempt.next_asked()) {
+            Step::Wait => Ok(()),
+            Step::Hurry => (0..self.regions.len()).try_for_each(|region| self.with(region, Region::hurry)),
+            Step::Begin(asked, kind) => {
+                let Some(means) = self.shared.context.means(&self.attempt.job) else { return Ok(()) };
+                let wanted = Wanted {
+                    job: self.attempt.job.clone(),
+                    attempt: self.attempt.id,
+                    id: asked,
+                    kind,
+                    started_at_ms: self.shared.context.clock.wall_ms(),
+                    align_ms: self.regions.iter().map(Region::align_ms).max().unwrap_or_default(),
+                    timeout: Duration::from_millis(self.attempt.plan.checkpoint.timeout_ms),
+                };
+                let stored = self.stored.clone();
+                self.round.push(Box::pin(async move {
+                    let result = Box::new(round::make(&means, &wanted, &stored).await);
+                    Work::Checkpointed { asked, result }
+                }));
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes over how a checkpoint ended. A failed one leaves the job as it was.
+    fn checkpointed(&mut self, asked: Option<CheckpointId>, result: Result<Made, Error>) {
+        if let Some(id) = asked {
+            self.attempt.not_asked(id);
+        }
+        let at_ms = self.shared.context.clock.wall_ms();
+        match result {
+            Ok(Made { manifest, stored, warnings }) => {
+                self.stored = stored;
+                if let Some(checkpoints) = &mut self.checkpoints {
+                    checkpoints.ended(Some(manifest.cuts.iter().map(|(region, cut)| (*region, cut.epoch)).collect()));
+                }
+                if self.shared.horizon == Horizon::Sealed {
+                    for region in &mut self.regions {
+                        if let Some(cut) = manifest.cuts.get(&region.id) {
+                            region.passed(cut);
+                        }
+                    }
+                }
+                for warning in warnings {
+                    self.attempt.note(at_ms, Level::Warn, "checkpoint_warning", warning, None, 1);
+                }
+            }
+            Err(error) => {
+                let message = error.to_failure().message;
+                tracing::warn!(job = %self.attempt.job, error = %message, "checkpoint failed");
+                if let Some(checkpoints) = &mut self.checkpoints {
+                    checkpoints.ended(None);
+                }
+                self.attempt.note(at_ms, Level::Warn, "checkpoint_failed", message, None, 1);
+            }
+        }
     }
 
     fn obey(&mut self, order: &Order) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! The link to the hub kept alive: register, fetch commands, report, answer reads, back off, and
 //! fence itself when the hub stays away (AGT-1 to AGT-4).
 
+use crate::checkpoint::round::Ask;
 use crate::agent::Agent;
 use crate::clock::boot_ms;
 use crate::error::Error;
@@ -174,6 +175,7 @@ impl Session {
             ended = self.report(lease, start) => ended,
             ended = self.obey() => ended,
             ended = self.answer() => ended,
+            ended = self.seal() => ended,
             () = closed(&mut closing) => Ended::Closing,
         }
     }
@@ -256,6 +258,30 @@ impl Session {
         }
     }
 
+    /// Has checkpoints sealed, one at a time. One whose answer does not come is asked for again by its round.
+    async fn seal(&self) -> Ended {
+        let asks = self.agent.asks();
+        loop {
+            let Ok(Ask { mut done, reply }) = asks.recv_async().await else { return std::future::pending().await };
+            done.session.clone_from(&self.registered.session);
+            let answer = match self.call(AgentRequest::CheckpointDone(Box::new(done))).await {
+                Ok(HubResponse::Sealed(sealed)) => Ok(Some(sealed)),
+                Ok(HubResponse::Accepted) => Ok(None),
+                Ok(HubResponse::Refused(refusal)) => Err(Error::new(refusal.class, refusal.message)),
+                Ok(other) => {
+                    tracing::warn!(answer = ?other, "unexpected answer to a checkpoint");
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a checkpoint was not told");
+                    continue;
+                }
+            };
+            // The round has ended by its own time limit: it is told again.
+            let _ = reply.send(answer);
+        }
+    }
+
     /// Fetches reads by long poll and answers them, a bounded number at once.
     async fn answer(&self) -> Ended {
         let mut backoff = Backoff::new();
@@ -314,10 +340,8 @@ async fn carry_out(agent: Agent, link: Arc<dyn Link>, session: String, command: 
             agent.stop(&command.job, attempt).await;
             Ok(())
         }
-        Action::Checkpoint { .. } => {
-            Err(Failure { class: Class::User, message: format!("job {}: checkpoints cannot be made yet", command.job) })
-        }
-        Action::Forget { attempt, retained: _ } => agent.forget(&command.job, attempt).await.map_err(|e| e.to_failure()),
+        Action::Checkpoint { attempt, id, kind } => agent.checkpoint(&command.job, attempt, id, kind).map_err(|e| e.to_failure()),
+        Action::Forget { attempt, retained } => agent.forget(&command.job, attempt, &retained).await.map_err(|e| e.to_failure()),
     };
     let done = AgentRequest::CommandDone(CommandDone { session, id, result });
     // When it does not arrive the command comes again after its lease, and is then done at once.

@@ -250,9 +250,9 @@ pub struct CheckpointDone {
 pub struct Sealed {
     /// Its id.
     pub id: CheckpointId,
-    /// Every checkpoint and savepoint of the job that is kept, this one included: what none of them
-    /// needs may be deleted.
-    pub retained: Vec<CheckpointId>,
+    /// Every checkpoint and savepoint of the job that is kept, this one included, oldest first: what none
+    /// of them needs may be deleted.
+    pub retained: Vec<Manifest>,
 }
 
 /// End of a command.

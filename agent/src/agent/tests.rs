@@ -2,7 +2,7 @@
 
 pub(crate) mod double;
 
-use super::{Agent, AgentOptions};
+use super::{Agent, AgentOptions, Checkpoints};
 use crate::decision::{Retention, SMALL_FILES_MAX, merge_candidates};
 use crate::error::Error;
 use crate::secret::no_environment;
@@ -32,7 +32,7 @@ pub(crate) async fn open(dir: &Path, world: &World) -> Agent {
         address: String::new(),
         token: None,
         shards: Some(2),
-        state_url: None,
+        state_url: Checkpoints::Nowhere,
         environment: no_environment,
     };
     Agent::open_with(options, Arc::new(world.clone())).await.unwrap()
@@ -326,7 +326,7 @@ async fn a_full_epoch_is_decided_before_its_turn() {
         address: String::new(),
         token: None,
         shards: Some(2),
-        state_url: None,
+        state_url: Checkpoints::Nowhere,
         environment: no_environment,
     };
     // A row of the feed counts 16 bytes.
@@ -369,7 +369,7 @@ async fn a_start_that_hangs_can_be_stopped() {
     world.stuck.1.notify_all();
     until_running(&agent).await;
     assert_eq!(agent.observe()[0].attempt, Attempt::new(3));
-    agent.forget(&job(), Attempt::new(3)).await.unwrap();
+    agent.forget(&job(), Attempt::new(3), &[]).await.unwrap();
     assert!(!dir.path().join("jobs/counts").exists());
     assert_eq!(agent.observe(), []);
     agent.shutdown(PATIENCE).await;
@@ -468,7 +468,7 @@ async fn a_cut_of_another_store_is_refused() {
         address: String::new(),
         token: None,
         shards: Some(1),
-        state_url: None,
+        state_url: Checkpoints::Nowhere,
         environment: no_environment,
     };
     let Err(error) = Agent::open_with(options, Arc::new(world)).await else { panic!("opened twice") };

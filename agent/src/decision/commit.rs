@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use weir_kernel::io::ResultFile;
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, JobId, OperatorId, RegionId};
-use weir_planner::protocol::Restore;
+use weir_planner::protocol::{LocalGrant, Restore};
 
 /// Requests that may wait; who comes later waits for room.
 const WAITING_MAX: usize = 1_024;
@@ -57,6 +57,8 @@ pub struct Opened {
     pub results: Vec<ResultFile>,
     /// Operators of which not every task is in a decided cut, although there are some: see [`JobRecord::undecided`].
     pub undecided: BTreeSet<OperatorId>,
+    /// Why what was decided here may not be used; then nothing of it is given, and a checkpoint must take its place.
+    pub refused: Option<String>,
 }
 
 type Reply<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -69,6 +71,8 @@ pub enum Request {
     Decide { decision: Box<Decision>, reply: Reply<Decided> },
     /// Removes a job.
     Forget { id: JobId, attempt: Attempt, reply: Reply<()> },
+    /// Takes over a checkpoint.
+    Adopt { id: JobId, attempt: Attempt, regions: BTreeMap<RegionId, RegionCut>, results: Vec<ResultFile>, reply: Reply<()> },
     /// Keeps the record of a job's spec.
     Keep { id: JobId, record: Vec<u8>, reply: Reply<()> },
 }
@@ -80,6 +84,7 @@ impl Request {
             Request::Decide { reply, .. } => reply(Err(error)),
             Request::Forget { reply, .. } => reply(Err(error)),
             Request::Keep { reply, .. } => reply(Err(error)),
+            Request::Adopt { reply, .. } => reply(Err(error)),
         }
     }
 }
@@ -211,6 +216,7 @@ fn take(write: &WriteTransaction, path: &Path, store_id: &str, request: Request)
         Request::Decide { decision, reply } => finish(reply, decide(write, path, &decision)),
         Request::Forget { id, attempt, reply } => finish(reply, forget(write, path, &id, attempt)),
         Request::Keep { id, record, reply } => finish(reply, keep(write, path, &id, &record)),
+        Request::Adopt { id, attempt, regions, results, reply } => finish(reply, adopt(write, path, &id, attempt, &regions, &results)),
     }
 }
 
@@ -253,24 +259,20 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
             return Err(Error::new(Class::User, message));
         }
         Restore::New => {}
-        Restore::Cut(grant) => match &grant.local {
-            Some(local) if local.store_id != store_id => {
-                let wanted = &local.store_id;
-                let message = format!(
-                    "job {id}: its cut is in store {wanted}, but this agent's data directory is store {store_id}; start the agent on the data directory with that store, or start the job fresh"
-                );
-                return Err(Error::new(Class::Corrupt, message));
+        Restore::Cut(grant) => {
+            let refused = unusable(grant.local.as_ref(), before.as_ref(), job.attempt, !opened.regions.is_empty(), store_id);
+            match refused {
+                Some(reason) if grant.checkpoints.is_empty() => return Err(Error::new(Class::Corrupt, format!("job {id}: {reason}"))),
+                // It is not of this line of cuts and must never be taken for a later attempt's.
+                Some(reason) => {
+                    clear(write, path, id)?;
+                    opened = Opened { refused: Some(reason), ..Opened::default() };
+                }
+                None => {}
             }
-            Some(local) if local.must_exist && opened.regions.is_empty() => {
-                let message = format!(
-                    "job {id}: a cut was decided in store {store_id}, but the store holds none; it is not started empty: bring the data directory back, or start the job fresh"
-                );
-                return Err(Error::new(Class::Corrupt, message));
-            }
-            Some(_) | None => {}
-        },
+        }
     }
-    if let Some(before) = &before {
+    if let (Some(before), None) = (&before, &opened.refused) {
         opened.undecided = before.undecided(&opened.regions);
         let (regions, redealt) = fitting(before, job, std::mem::take(&mut opened.regions), id)?;
         if redealt {
@@ -281,6 +283,35 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
     let mut jobs = write.open_table(JOBS).map_err(|e| storage(path, e))?;
     jobs.insert(id.as_str(), encode(job, "job")?.as_slice()).map_err(|e| storage(path, e))?;
     Ok(opened)
+}
+
+/// Why the cut in this store may not be used, with the way out; `None` when it may (EPO-9).
+fn unusable(local: Option<&LocalGrant>, before: Option<&JobRecord>, attempt: Attempt, any: bool, store_id: &str) -> Option<String> {
+    // A start that is told twice goes on where it was.
+    if before.is_some_and(|before| before.attempt == attempt) {
+        return None;
+    }
+    let Some(local) = local else {
+        return Some(format!("no cut in store {store_id} may be used: start the job from a checkpoint, or fresh"));
+    };
+    if local.store_id != store_id {
+        let wanted = &local.store_id;
+        return Some(format!(
+            "its cut is in store {wanted}, but this agent's data directory is store {store_id}; start the agent on the data directory with that store, or start the job fresh"
+        ));
+    }
+    if local.must_exist && !any {
+        return Some(format!(
+            "a cut was decided in store {store_id}, but the store holds none; it is not started empty: bring the data directory back, or start the job fresh"
+        ));
+    }
+    match (local.predecessor, before) {
+        (Some(predecessor), Some(before)) if before.attempt != predecessor => Some(format!(
+            "the cut in store {store_id} was written by attempt {}, and attempt {predecessor} came after it elsewhere",
+            before.attempt
+        )),
+        (Some(_) | None, _) => None,
+    }
 }
 
 /// The cuts as an attempt at `job` begins from them, and whether they had to be dealt anew (CKP-8).
@@ -307,6 +338,24 @@ pub fn fitting(
         Some(dealt) => Ok((dealt, true)),
         None => Err(change.refused(id)),
     }
+}
+
+fn adopt(
+    write: &WriteTransaction,
+    path: &Path,
+    id: &JobId,
+    attempt: Attempt,
+    cuts: &BTreeMap<RegionId, RegionCut>,
+    files: &[ResultFile],
+) -> Result<(), Error> {
+    let last = job_record(write, path, id)?.map(|j| j.attempt);
+    if last != Some(attempt) {
+        return Err(fenced(id, attempt, last));
+    }
+    put_regions(write, path, id, cuts)?;
+    let mut results = write.open_table(RESULTS).map_err(|e| storage(path, e))?;
+    results.insert(id.as_str(), encode(&files, "result")?.as_slice()).map_err(|e| storage(path, e))?;
+    Ok(())
 }
 
 /// Puts these region records in the place of all that the job had.

@@ -6,10 +6,11 @@ use crate::secret::Secrets;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use weir_kernel::metric::ChainMetrics;
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt as AttemptId, EpochId, Generation, JobId};
+use weir_planner::id::{Attempt as AttemptId, CheckpointId, EpochId, Generation, JobId};
+use weir_planner::manifest::CheckpointKind;
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AttemptState, Event, Failure, JobObservation, Level};
 
@@ -45,6 +46,10 @@ pub struct Attempt {
     order: watch::Sender<Order>,
     over: watch::Sender<bool>,
     view: Mutex<View>,
+    /// Checkpoints that were asked for and not begun.
+    asked: Mutex<Vec<(CheckpointId, CheckpointKind)>>,
+    /// One was asked for.
+    pub asking: Notify,
     /// Bumped on every change that a report should tell at once.
     changed: watch::Sender<u64>,
 }
@@ -77,6 +82,8 @@ impl Attempt {
             order: watch::Sender::new(Order::Run),
             over: watch::Sender::new(false),
             view: Mutex::new(view),
+            asked: Mutex::default(),
+            asking: Notify::new(),
             changed,
         }
     }
@@ -90,6 +97,29 @@ impl Attempt {
             }
             rises
         });
+    }
+
+    /// Asks for a checkpoint of what is decided next; false when it does not run. Asked again it is the same one.
+    pub fn ask_checkpoint(&self, id: CheckpointId, kind: CheckpointKind) -> bool {
+        if self.state() != AttemptState::Running {
+            return false;
+        }
+        let mut asked = self.asked.lock();
+        if !asked.iter().any(|(known, _)| *known == id) {
+            asked.push((id, kind));
+        }
+        self.asking.notify_one();
+        true
+    }
+
+    /// The checkpoint that was asked for first.
+    pub fn next_asked(&self) -> Option<(CheckpointId, CheckpointKind)> {
+        self.asked.lock().first().copied()
+    }
+
+    /// One that was asked for has been made, or failed.
+    pub fn not_asked(&self, id: CheckpointId) {
+        self.asked.lock().retain(|(known, _)| *known != id);
     }
 
     /// Orders as they come.

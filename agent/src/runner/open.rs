@@ -3,8 +3,9 @@
 
 use super::attempt::{Attempt, Order, aborted};
 use super::{Connectors, Context};
+use crate::checkpoint::fetch::fetch;
 use crate::connector::Opening;
-use crate::decision::{JobRecord, Opened, positions_of};
+use crate::decision::{JobRecord, Opened, fitting, positions_of};
 use crate::error::Error;
 use crate::region::{JobDirs, blocking};
 use crate::segment;
@@ -17,7 +18,8 @@ use weir_kernel::chain::{Chain, ChainReport};
 use weir_kernel::graph::{Parts, build};
 use weir_kernel::io::{Restored, Sink, SinkHandle, Source, Wake};
 use weir_planner::error::Class;
-use weir_planner::id::{ChainId, OperatorId, TaskId};
+use weir_planner::id::{Attempt as AttemptId, ChainId, EpochId, OperatorId, RegionId, TaskId};
+use weir_planner::manifest::Manifest;
 use weir_planner::plan::{JobPlan, PlanOperator, Work};
 use weir_planner::protocol::{Level, Restore};
 
@@ -27,28 +29,129 @@ pub type Seats = BTreeMap<(ChainId, u32), Arc<Seat>>;
 /// State by stateful task.
 pub type Images = BTreeMap<(OperatorId, u32), Restored>;
 
-/// Opens the attempt in the decision store, clears away what no decision names, loads state.
+/// What is known to be in the state store at the start of an attempt.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// Files, and the attempts that uploaded them.
+    pub files: BTreeMap<String, AttemptId>,
+    /// Epochs of the checkpoint that the attempt begins from, when it does.
+    pub epochs: BTreeMap<RegionId, EpochId>,
+}
+
+/// Opens the attempt in the decision store, and loads the newest cut that may be used and verifies (CKP-6): the one decided
+/// here, else the first checkpoint of the grant, else the next. Each one that cannot be used is an event. What no decision
+/// names is cleared away.
 ///
-/// Errors: as [`crate::decision::Decisions::open_attempt`]; `Corrupt` for a segment that is missing
-/// or does not verify.
-pub fn restore(context: &Context, plan: &JobPlan, attempt: &Attempt, restore: Restore, dirs: &JobDirs) -> Result<(Opened, Images), Error> {
-    let opened = context.decisions.open_attempt(JobRecord::of(plan, attempt.id), &attempt.job, restore)?;
+/// Errors: as [`crate::decision::Decisions::open_attempt`]; `Corrupt` when nothing verifies, saying what was tried; `Retry` or
+/// `User` when the state store cannot be asked.
+pub async fn restore(
+    context: &Arc<Context>,
+    attempt: &Arc<Attempt>,
+    restore: Restore,
+    dirs: &JobDirs,
+) -> Result<(Opened, Images, Stored), Error> {
+    let checkpoints = match &restore {
+        Restore::Cut(grant) => grant.checkpoints.clone(),
+        Restore::Fresh | Restore::New => Vec::new(),
+    };
+    let mut stored = Stored::default();
+    for manifest in &checkpoints {
+        stored.files.extend(manifest.files.iter().map(|(name, attempt)| (name.clone(), *attempt)));
+    }
+    let (shared, started, place) = (context.clone(), attempt.clone(), dirs.clone());
+    let (opened, images) = blocking(move || {
+        let opened = shared.decisions.open_attempt(JobRecord::of(&started.plan, started.id), &started.job, restore)?;
+        make_dirs(&place)?;
+        let images = if opened.refused.is_some() { Ok(Images::new()) } else { load(&opened, &started, &place) };
+        Ok((opened, images))
+    })
+    .await?;
+    let mut refused = match (&opened.refused, images) {
+        (None, Ok(images)) => {
+            let (named, place) = (opened.clone(), dirs.clone());
+            blocking(move || clear_unnamed(&named, &place)).await?;
+            if !opened.regions.is_empty() {
+                let message = format!("restored from the cut of {} regions that was decided here", opened.regions.len());
+                attempt.note(context.clock.wall_ms(), Level::Info, "restored", message, None, 1);
+            }
+            return Ok((opened, images, stored));
+        }
+        (None, Err(error)) if checkpoints.is_empty() || error.class != Class::Corrupt => return Err(error),
+        (None, Err(error)) => error.to_failure().message,
+        (Some(reason), _) => reason.clone(),
+    };
+    let mut tried = Vec::new();
+    for manifest in checkpoints {
+        attempt.note(context.clock.wall_ms(), Level::Warn, "cut_refused", refused.clone(), None, 1);
+        tried.push(refused);
+        match adopt(context, attempt, &manifest, dirs).await {
+            Ok((opened, images)) => {
+                let message = format!("restored from {} {} of attempt {}", manifest.kind, manifest.id, manifest.attempt);
+                attempt.note(context.clock.wall_ms(), Level::Info, "restored", message, None, 1);
+                stored.epochs = opened.regions.iter().map(|(region, cut)| (*region, cut.epoch)).collect();
+                return Ok((opened, images, stored));
+            }
+            // Another checkpoint is in the same store, and would not be asked for in vain only because this one is broken.
+            Err(error) if error.class == Class::Corrupt => {
+                refused = format!("{} {}: {}", manifest.kind, manifest.id, error.to_failure().message);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    tried.push(refused);
+    let message = format!(
+        "job {}: no cut can be used, and it is not started empty: {}; bring the files back, or start the job from a savepoint or fresh",
+        attempt.job,
+        tried.join("; ")
+    );
+    Err(Error::new(Class::Corrupt, message))
+}
+
+/// Fetches a checkpoint and makes it what the attempt begins from.
+async fn adopt(context: &Arc<Context>, attempt: &Arc<Attempt>, manifest: &Manifest, dirs: &JobDirs) -> Result<(Opened, Images), Error> {
+    let before = JobRecord { attempt: manifest.attempt, version: manifest.version, planned: manifest.planned.clone(), stateless: false };
+    let record = JobRecord::of(&attempt.plan, attempt.id);
+    let undecided = before.undecided(&manifest.cuts);
+    let (regions, _) = fitting(&before, &record, manifest.cuts.clone(), &attempt.job)?;
+    let no_store = || Error::new(Class::User, format!("job {}: this agent has no state store, where its checkpoint is", attempt.job));
+    fetch(context.store.as_ref().ok_or_else(no_store)?, manifest, dirs).await?;
+    let opened = Opened { regions, results: manifest.results.clone(), undecided, refused: None };
+    let (shared, started, place) = (context.clone(), attempt.clone(), dirs.clone());
+    blocking(move || {
+        let images = load(&opened, &started, &place)?;
+        shared.decisions.adopt(&started.job, started.id, opened.regions.clone(), opened.results.clone())?;
+        clear_unnamed(&opened, &place)?;
+        Ok((opened, images))
+    })
+    .await
+}
+
+fn make_dirs(dirs: &JobDirs) -> Result<(), Error> {
     for dir in [&dirs.job, &dirs.state, &dirs.results] {
         std::fs::create_dir_all(dir).map_err(|e| Error::because(Class::Retry, format!("directory {}", dir.display()), e))?;
     }
     segment::sync_dir(&dirs.job)?;
-    if let Some(jobs) = dirs.job.parent() {
-        segment::sync_dir(jobs)?;
-    }
-    let segments = opened.regions.values().flat_map(|r| &r.segments);
-    clear_orphans(&dirs.state, &segments.clone().flat_map(|t| t.segments.iter().map(|s| s.name.as_str())).collect())?;
-    clear_orphans(&dirs.results, &opened.results.iter().map(|f| f.name.as_str()).collect())?;
+    dirs.job.parent().map_or(Ok(()), segment::sync_dir)
+}
+
+/// Deletes what no decision names.
+fn clear_unnamed(opened: &Opened, dirs: &JobDirs) -> Result<(), Error> {
+    let segments = opened.regions.values().flat_map(|r| &r.segments).flat_map(|t| &t.segments);
+    clear_orphans(&dirs.state, &segments.map(|s| s.name.as_str()).collect())?;
+    clear_orphans(&dirs.results, &opened.results.iter().map(|f| f.name.as_str()).collect())
+}
+
+/// Reads the segments of a cut, and looks whether its result files are there.
+fn load(opened: &Opened, attempt: &Attempt, dirs: &JobDirs) -> Result<Images, Error> {
     let mut images = Images::new();
-    for of_task in segments {
-        let key = (of_task.task.operator.clone(), of_task.task.subtask);
-        let restored = images.entry(key).or_default();
-        for one in &of_task.segments {
-            restored.images.push(Arc::new(segment::read(&dirs.state, one)?));
+    for cut in opened.regions.values() {
+        for of_task in &cut.segments {
+            let key = (of_task.task.operator.clone(), of_task.task.subtask);
+            let restored = images.entry(key).or_default();
+            restored.redealt = cut.redealt;
+            for one in &of_task.segments {
+                restored.images.push(Arc::new(segment::read(&dirs.state, one)?));
+            }
         }
     }
     if let Some(lost) = opened.results.iter().find(|f| !dirs.results.join(&f.name).exists()) {
@@ -59,7 +162,7 @@ pub fn restore(context: &Context, plan: &JobPlan, attempt: &Attempt, restore: Re
         );
         return Err(Error::new(Class::Corrupt, message));
     }
-    Ok((opened, images))
+    Ok(images)
 }
 
 /// Deletes files that no decision names: a crash left them between writing and deciding.
