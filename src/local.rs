@@ -122,7 +122,7 @@ impl Jobs {
         let last = self.agent.last_attempt(&id)?;
         if fresh {
             // State and kept spec go together, so that no crash leaves one without the other.
-            self.agent.forget(&id, last, &[]).await?;
+            self.agent.forget(&id, last, Some(&[])).await?;
         }
         let restart = spec.bound.restart.clone();
         self.agent.keep_spec(spec).await?;

@@ -291,7 +291,7 @@ impl Agent {
     /// results, and what is in the state store but for what `retained` need.
     ///
     /// Errors: `Fenced` when a newer attempt was opened; `Retry` when the disk refuses.
-    pub async fn forget(&self, job: &JobId, attempt: AttemptId, retained: &[Manifest]) -> Result<(), Error> {
+    pub async fn forget(&self, job: &JobId, attempt: AttemptId, retained: Option<&[Manifest]>) -> Result<(), Error> {
         let why = Failure { class: Class::Fenced, message: format!("job {job} is dropped") };
         if let Some(held) = self.end(job, attempt, Order::Abort(why)) {
             held.until_over().await;
@@ -308,7 +308,7 @@ impl Agent {
             }
         })
         .await?;
-        if let Some(store) = &self.inner.context.store {
+        if let (Some(store), Some(retained)) = (&self.inner.context.store, retained) {
             sweep(store, job, attempt, Sweep::All, retained).await?;
         }
         let mut jobs = self.inner.jobs.lock();

@@ -1,8 +1,8 @@
 //! The link to the hub kept alive: register, fetch commands, report, answer reads, back off, and
 //! fence itself when the hub stays away (AGT-1 to AGT-4).
 
-use crate::checkpoint::round::Ask;
 use crate::agent::Agent;
+use crate::checkpoint::round::Ask;
 use crate::clock::boot_ms;
 use crate::error::Error;
 use crate::link::{Link, LinkError, ReadStream};
@@ -341,7 +341,7 @@ async fn carry_out(agent: Agent, link: Arc<dyn Link>, session: String, command: 
             Ok(())
         }
         Action::Checkpoint { attempt, id, kind } => agent.checkpoint(&command.job, attempt, id, kind).map_err(|e| e.to_failure()),
-        Action::Forget { attempt, retained } => agent.forget(&command.job, attempt, &retained).await.map_err(|e| e.to_failure()),
+        Action::Forget { attempt, retained } => agent.forget(&command.job, attempt, retained.as_deref()).await.map_err(|e| e.to_failure()),
     };
     let done = AgentRequest::CommandDone(CommandDone { session, id, result });
     // When it does not arrive the command comes again after its lease, and is then done at once.

@@ -4,6 +4,7 @@
 //! parsed, bound and checked with all its faults before the hub stores anything.
 
 mod agent;
+mod checkpoint;
 mod job;
 mod parameters;
 mod problem;
@@ -34,6 +35,9 @@ pub fn router(engine: Engine) -> Router {
         .route("/jobs/{id}/versions", get(job::versions))
         .route("/jobs/{id}/versions/{number}", get(job::version))
         .route("/jobs/{id}/desired-state", put(job::set_desired))
+        .route("/jobs/{id}/checkpoints", get(checkpoint::checkpoints).post(checkpoint::make_checkpoint))
+        .route("/jobs/{id}/savepoints", get(checkpoint::savepoints).post(checkpoint::make_savepoint))
+        .route("/jobs/{id}/savepoints/{savepoint}", axum::routing::delete(checkpoint::drop_savepoint))
         .route("/streams", post(stream::create).get(stream::list))
         .route("/streams/validate", post(stream::validate))
         .route("/streams/{id}", get(stream::show).delete(stream::delete))

@@ -5,6 +5,7 @@
 //! [`crate::query`]; `CREATE JOB` is lowered to a JobSpec and handed to the hub.
 
 mod bind;
+mod checkpoint;
 mod convert;
 mod cursor;
 mod ddl;
@@ -128,6 +129,7 @@ impl Statement {
             Body::Postgres(statement) => Some(statement),
             Body::CreateSource(_) | Body::CreateSink(_) | Body::CreateJob(_) | Body::Explain { .. } | Body::AlterJob { .. } => None,
             Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } => None,
+            Body::Checkpoint { .. } | Body::DropSavepoint { .. } => None,
         }
     }
 }
@@ -184,6 +186,8 @@ impl Engine {
                 Body::Show(show) => show::show(self, show).await,
                 Body::Describe(name) => show::describe(self, name),
                 Body::Wait { job, until, timeout } => verb::wait(self, job, *until, *timeout).await,
+                Body::Checkpoint { job, kind, timeout } => checkpoint::make(self, job, *kind, *timeout).await,
+                Body::DropSavepoint { id, position } => checkpoint::drop(self, *id, *position).await,
                 Body::Postgres(inner) => match accepted(inner) {
                     Some(tag) => Ok(Outcome::Done { tag: tag.to_owned(), notices: Vec::new() }),
                     None => self.queries.run(inner, places.text(), parameters).await,
@@ -202,13 +206,18 @@ impl Engine {
                 Body::CreateSource(create) => rehearse::source(self, create, &statement.places).await,
                 Body::CreateSink(create) => verb::create_sink(self, create).await.map(|_| Rehearsed::Made),
                 Body::CreateJob(create) | Body::Explain { job: create, .. } => rehearse::job(self, create, &statement.places),
-                Body::AlterJob { .. } | Body::Drop { .. } | Body::Show(_) | Body::Describe(_) | Body::Wait { .. } | Body::Postgres(_) => {
-                    Err(Error::new(
-                        sqlstate::FEATURE_NOT_SUPPORTED,
-                        "only CREATE SOURCE, CREATE SINK, CREATE JOB and EXPLAIN CREATE JOB can be checked without running",
-                    )
-                    .with_hint("leave the other statements out, or run the script with psql"))
-                }
+                Body::AlterJob { .. }
+                | Body::Drop { .. }
+                | Body::Show(_)
+                | Body::Describe(_)
+                | Body::Wait { .. }
+                | Body::Checkpoint { .. }
+                | Body::DropSavepoint { .. }
+                | Body::Postgres(_) => Err(Error::new(
+                    sqlstate::FEATURE_NOT_SUPPORTED,
+                    "only CREATE SOURCE, CREATE SINK, CREATE JOB and EXPLAIN CREATE JOB can be checked without running",
+                )
+                .with_hint("leave the other statements out, or run the script with psql")),
             }
         })
     }
@@ -223,7 +232,9 @@ impl Engine {
                 | Body::CreateJob(_)
                 | Body::AlterJob { .. }
                 | Body::Drop { .. }
+                | Body::DropSavepoint { .. }
                 | Body::Wait { .. } => None,
+                Body::Checkpoint { .. } => Some(checkpoint::columns()),
                 Body::Explain { .. } => Some(show::explained_columns()),
                 Body::Show(show) => Some(show::describe_show(self, show).await?),
                 Body::Describe(_) => Some(show::described_columns()),

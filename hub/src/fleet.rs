@@ -31,6 +31,12 @@ pub struct Agent {
     pub capabilities: Vec<String>,
     /// For people.
     pub address: String,
+    /// Where it keeps checkpoints.
+    #[serde(default)]
+    pub state_url: String,
+    /// It runs in this process.
+    #[serde(default)]
+    pub embedded: bool,
     /// Wall clock of the last registration.
     pub registered_at_ms: i64,
 }
@@ -162,6 +168,8 @@ impl Fleet {
             version: request.version.clone(),
             capabilities: request.capabilities.clone(),
             address: request.address.clone(),
+            state_url: request.state_url.clone(),
+            embedded: request.embedded,
             registered_at_ms: now.wall_ms,
         };
         // The stored moment stays with what it is the moment of, so that a mere reconnect changes

@@ -1,5 +1,6 @@
 //! The handle: one function per verb. Cheap to clone; doors and the in-process link hold one.
 
+use crate::checkpoint::Checkpoint;
 use crate::clock::{Clock, Now, SystemClock};
 use crate::drive::{Driver, Finish, Message, QUEUE_MAX, Wakers};
 use crate::error::Error;
@@ -20,7 +21,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use weir_planner::error::{Class, Place};
-use weir_planner::id::{AgentId, Attempt, Generation, JobId, JobVersion};
+use weir_planner::id::{AgentId, Attempt, CheckpointId, Generation, JobId, JobVersion};
+use weir_planner::manifest::CheckpointKind;
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest, Refusal};
 use weir_planner::spec::{JobSpec, Sink, Source};
@@ -86,6 +88,17 @@ pub enum OnExists {
 pub enum DesiredState {
     Running,
     Stopped,
+}
+
+/// What a start begins from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartFrom {
+    /// What the job has decided last, as its `recovery` says.
+    Newest,
+    /// Nothing: what it has is deleted.
+    Fresh,
+    /// This checkpoint or savepoint; what came after it is deleted.
+    Checkpoint(CheckpointId),
 }
 
 /// How a job stands (spec 1.3); `Display` prints the lower-case word.
@@ -359,11 +372,17 @@ impl Hub {
         self.job(&id).map(|info| info.as_ref().clone())
     }
 
-    /// Changes what is wanted. `if_generation` refuses with a conflict when it has moved on. With
-    /// `fresh` a start deletes the job's local cuts and begins empty; refused while running.
-    pub async fn set_desired(&self, job: &JobId, desired: DesiredState, if_generation: Option<Generation>, fresh: bool) -> Result<JobInfo> {
+    /// Changes what is wanted. `if_generation` refuses with a conflict when it has moved on.
+    /// Another start than from the newest cut deletes what came after it; refused while running.
+    pub async fn set_desired(
+        &self,
+        job: &JobId,
+        desired: DesiredState,
+        if_generation: Option<Generation>,
+        from: StartFrom,
+    ) -> Result<JobInfo> {
         let id = job.clone();
-        self.change(move |world, now| world.set_desired(&id, desired, if_generation, fresh, now)).await?;
+        self.change(move |world, now| world.set_desired(&id, desired, if_generation, from, now)).await?;
         self.job(job).map(|info| info.as_ref().clone())
     }
 
@@ -375,6 +394,40 @@ impl Hub {
         self.change(move |world, _| world.drop_job(&id)).await?;
         self.forgotten(std::slice::from_ref(job)).await;
         Ok(())
+    }
+
+    /// Begins a checkpoint or savepoint of a job, and gives its id; [`Hub::wait_for_checkpoint`] waits for its end.
+    ///
+    /// Errors: no such job, or one that has nothing to make it of, with the reason.
+    pub async fn checkpoint(&self, job: &JobId, kind: CheckpointKind) -> Result<CheckpointId> {
+        let id = job.clone();
+        self.change(move |world, now| world.ask_checkpoint(&id, kind, false, now)).await
+    }
+
+    /// Stops a job and makes a savepoint of its last cut, and gives the savepoint's id.
+    ///
+    /// Errors: as [`Hub::checkpoint`].
+    pub async fn stop_with_savepoint(&self, job: &JobId) -> Result<CheckpointId> {
+        let id = job.clone();
+        self.change(move |world, now| {
+            let savepoint = world.ask_checkpoint(&id, CheckpointKind::Savepoint, true, now)?;
+            world.set_desired(&id, DesiredState::Stopped, None, StartFrom::Newest, now)?;
+            Ok(savepoint)
+        })
+        .await
+    }
+
+    /// Gives up a savepoint.
+    ///
+    /// Errors: there is no such savepoint.
+    pub async fn drop_savepoint(&self, id: CheckpointId) -> Result<()> {
+        self.change(move |world, _| world.drop_savepoint(id)).await
+    }
+
+    /// Checkpoints and savepoints, of one job or of all, oldest first.
+    pub fn checkpoints(&self, job: Option<&JobId>) -> Vec<Arc<Checkpoint>> {
+        let view = self.view();
+        view.checkpoints.values().filter(|record| job.is_none_or(|job| record.job == *job)).cloned().collect()
     }
 
     /// One job.
@@ -411,7 +464,7 @@ impl Hub {
                 self.change_renewing(renews, move |world, now| Ok(world.report(&report, now))).await
             }
             AgentRequest::NextRead(request) => self.next_read(request).await,
-            AgentRequest::CheckpointDone(done) => Err(Error::Conflict(format!("job '{}': checkpoints are not sealed yet", done.job))),
+            AgentRequest::CheckpointDone(done) => self.change(move |world, now| Ok(world.checkpoint_done(&done, now))).await,
         };
         answer.unwrap_or_else(|error| HubResponse::Refused(Refusal { class: Class::Retry, message: error.to_string() }))
     }

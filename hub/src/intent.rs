@@ -5,10 +5,10 @@
 //! of any other attempt never reaches this file, so it cannot change the state (HUB-2, H4).
 
 use crate::clock::Now;
-use crate::hub::{DesiredState, JobState};
+use crate::hub::{DesiredState, JobState, StartFrom};
 use serde::{Deserialize, Serialize};
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt, Generation, JobId, JobVersion};
+use weir_planner::id::{Attempt, CheckpointId, Generation, JobId, JobVersion};
 use weir_planner::protocol::{AttemptState, Failure, Level};
 use weir_planner::spec::{AfterFailure, Failures, Restart};
 
@@ -58,6 +58,9 @@ pub struct Intent {
     /// The next attempt begins from nothing. Kept until one has been seen running, since a grant
     /// that was never carried out has not deleted anything.
     pub fresh: bool,
+    /// The next attempt begins from this checkpoint; kept like `fresh`.
+    #[serde(default)]
+    pub from: Option<CheckpointId>,
     /// Wall clock.
     pub created_at_ms: i64,
     /// Wall clock of the last move to running.
@@ -111,6 +114,7 @@ impl Intent {
             phase,
             degraded: false,
             fresh: false,
+            from: None,
             created_at_ms: now.wall_ms,
             started_at_ms: None,
             last_error: None,
@@ -155,13 +159,15 @@ impl Intent {
         }
     }
 
-    /// The user wants it to run. With `fresh` from nothing.
+    /// The user wants it to run, and says from what.
     ///
     /// Errors: the reason, with the way out, when it cannot be had.
-    pub fn start(&mut self, fresh: bool) -> Result<Vec<Effect>, String> {
+    pub fn start(&mut self, from: StartFrom) -> Result<Vec<Effect>, String> {
         let job = self.job.clone();
+        let chosen = from != StartFrom::Newest;
+        let fresh = from == StartFrom::Fresh;
         match self.phase {
-            Phase::Finished if !fresh => Err(format!(
+            Phase::Finished if !chosen => Err(format!(
                 "job '{job}' is finished: all of its bounded inputs were read to the end; start it fresh to run it again from the beginning"
             )),
             Phase::Created | Phase::Stopped | Phase::Failed | Phase::Finished => {
@@ -170,14 +176,25 @@ impl Intent {
                 self.phase = Phase::Waiting;
                 self.degraded = false;
                 self.fresh |= fresh;
+                match from {
+                    StartFrom::Newest => {}
+                    StartFrom::Fresh => self.from = None,
+                    StartFrom::Checkpoint(id) => (self.fresh, self.from) = (false, Some(id)),
+                }
                 self.last_error = None;
                 self.waiting = None;
                 self.failures = Failures::default();
-                let how =
-                    if fresh { "start from nothing was asked for: older state and results are deleted" } else { "start was asked for" };
+                let how = match from {
+                    StartFrom::Newest => "start was asked for".to_owned(),
+                    StartFrom::Fresh => "start from nothing was asked for: older state and results are deleted".to_owned(),
+                    StartFrom::Checkpoint(id) => format!("start from checkpoint {id} was asked for: what came after it is deleted"),
+                };
                 Ok(vec![tell(Level::Info, "started", how)])
             }
-            Phase::Stopping if fresh => Err(format!("job '{job}' is still stopping: wait for it to be stopped, then start it fresh")),
+            Phase::Stopping if chosen => Err(format!(
+                "job '{job}' is still stopping: wait for it to be stopped, then start it {}",
+                if fresh { "fresh" } else { "from that checkpoint" }
+            )),
             Phase::Stopping => {
                 if self.desired != DesiredState::Running {
                     self.generation = self.generation.next();
@@ -185,8 +202,9 @@ impl Intent {
                 }
                 Ok(Vec::new())
             }
-            Phase::Waiting | Phase::Backoff | Phase::Starting | Phase::Running | Phase::Lost if fresh => {
-                Err(format!("job '{job}' is {}: a fresh start deletes its state, so stop it first", self.state()))
+            Phase::Waiting | Phase::Backoff | Phase::Starting | Phase::Running | Phase::Lost if chosen => {
+                let what = if fresh { "a fresh start" } else { "a start from a checkpoint" };
+                Err(format!("job '{job}' is {}: {what} deletes its state, so stop it first", self.state()))
             }
             Phase::Waiting | Phase::Backoff | Phase::Starting | Phase::Running | Phase::Lost => Ok(Vec::new()),
         }
@@ -261,6 +279,7 @@ impl Intent {
                     self.phase = Phase::Finished;
                     self.degraded = false;
                     self.fresh = false;
+                    self.from = None;
                     self.waiting = None;
                     vec![tell(Level::Info, "finished", "all bounded inputs ended")]
                 }
@@ -350,6 +369,7 @@ impl Intent {
     fn runs(&mut self, now: Now) -> Vec<Effect> {
         // What an attempt has written counts from here on; a repeat must not delete it again.
         self.fresh = false;
+        self.from = None;
         if self.phase == Phase::Running {
             return Vec::new();
         }

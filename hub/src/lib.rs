@@ -2,6 +2,7 @@
 
 pub mod hub;
 pub mod catalog;
+pub mod checkpoint;
 pub mod verb;
 pub mod intent;
 pub mod place;

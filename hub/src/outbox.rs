@@ -5,7 +5,8 @@ use crate::clock::Now;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use weir_planner::id::{AgentId, Attempt, Generation, JobId};
+use weir_planner::id::{AgentId, Attempt, CheckpointId, Generation, JobId};
+use weir_planner::manifest::CheckpointKind;
 use weir_planner::protocol::Restore;
 
 /// A command without `CommandDone` comes again after this time, then after twice as long, …
@@ -38,6 +39,7 @@ pub enum Order {
     Start { restore: Restore },
     Stop,
     Forget,
+    Checkpoint { id: CheckpointId, kind: CheckpointKind },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,13 @@ impl Outbox {
     pub fn push(&mut self, entry: Entry) -> Vec<u64> {
         let void = |old: &Entry| {
             let same = old.agent == entry.agent && old.job == entry.job && old.attempt <= entry.attempt;
-            same && (matches!(entry.order, Order::Forget) || !matches!(old.order, Order::Forget))
+            let voids = match (&entry.order, &old.order) {
+                (Order::Forget, _) => true,
+                // A stop lets what was asked for before be made of the last cut.
+                (Order::Checkpoint { .. }, _) | (_, Order::Forget) | (Order::Stop, Order::Checkpoint { .. }) => false,
+                (Order::Start { .. } | Order::Stop, Order::Start { .. } | Order::Stop | Order::Checkpoint { .. }) => true,
+            };
+            same && voids
         };
         let gone: Vec<u64> = self.entries.values().filter(|old| void(old)).map(|old| old.id).collect();
         for id in &gone {

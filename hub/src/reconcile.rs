@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, JobId};
+use weir_planner::manifest::CheckpointKind;
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{
     Action, Command, CommandDone, CutGrant, Failure, HubResponse, JobObservation, Level, LocalGrant, Refusal, Register, Registered, Report,
     Restore, Start,
 };
-use weir_planner::spec::JobSpec;
+use weir_planner::spec::{Horizon, JobSpec, Recovery};
 
 /// Reports in a row that must leave out an attempt whose command is done before it counts as
 /// gone: one that was under way when the command ended may not know of it yet.
@@ -166,12 +167,12 @@ impl World {
 
     fn command_failed(&mut self, entry: &Entry, failure: &Failure, now: Now) {
         let again = match (&entry.order, failure.class) {
-            (Order::Start { .. }, _) | (_, Class::Fenced) => false,
+            (Order::Start { .. } | Order::Checkpoint { .. }, _) | (_, Class::Fenced) => false,
             (Order::Stop | Order::Forget, Class::Retry | Class::Bug) => true,
             (Order::Stop | Order::Forget, Class::User | Class::Corrupt) => false,
         };
         let live = self.is_live(entry);
-        if self.jobs.contains_key(&entry.job) && !matches!(entry.order, Order::Forget) {
+        if self.jobs.contains_key(&entry.job) && matches!(entry.order, Order::Start { .. } | Order::Stop) {
             let what = if entry.order == Order::Stop { "stop" } else { "start" };
             let message = format!("agent '{}' could not {what} attempt {}: {}", entry.agent, entry.attempt, failure.message);
             self.tell(&entry.job, Level::Warn, "command_failed", message, now);
@@ -181,6 +182,10 @@ impl World {
             return;
         }
         self.remove_command(entry.id);
+        if let Order::Checkpoint { id, .. } = entry.order {
+            self.fail_checkpoint(id, failure.message.clone(), now);
+            return;
+        }
         if !live {
             return;
         }
@@ -192,7 +197,7 @@ impl World {
             // Fenced: the agent has no such attempt. The reports tell whether it is gone.
             Order::Stop if failure.class == Class::Fenced => None,
             Order::Stop => self.job_mut(&entry.job).map(|job| job.intent.give_up(format!("could not be stopped: {}", failure.message))),
-            Order::Forget => None,
+            Order::Forget | Order::Checkpoint { .. } => None,
         };
         self.carry_out(&entry.job, effects.unwrap_or_default(), now);
     }
@@ -206,11 +211,18 @@ impl World {
                 // One whose attempt has ended meanwhile is taken back by `settle`.
                 Order::Start { .. } if !self.is_live(&entry) => return None,
                 Order::Start { restore } => {
-                    let plan = self.jobs.get(&entry.job)?.version.plan.as_deref()?.clone();
+                    let job = self.jobs.get(&entry.job)?;
+                    let mut plan = job.version.plan.as_deref()?.clone();
+                    plan.horizon = job.assignment.as_ref()?.horizon;
                     Action::Start(Box::new(Start { attempt: entry.attempt, plan, restore: restore.clone() }))
                 }
                 Order::Stop => Action::Stop { attempt: entry.attempt },
-                Order::Forget => Action::Forget { attempt: entry.attempt, retained: Vec::new() },
+                Order::Forget => {
+                    // Where the job lives on, its checkpoints are another agent's business.
+                    let retained = (!self.jobs.contains_key(&entry.job)).then(|| self.retained(&entry.job));
+                    Action::Forget { attempt: entry.attempt, retained }
+                }
+                Order::Checkpoint { id, kind } => Action::Checkpoint { attempt: entry.attempt, id: *id, kind: *kind },
             };
             Some(Command { id: entry.id, job: entry.job.clone(), generation: entry.generation, action })
         };
@@ -223,7 +235,12 @@ impl World {
         for agent in self.fleet.judge(now) {
             self.changes.seen_agents.insert(agent.clone());
             for id in self.live_on(&agent) {
-                let effects = self.job_mut(&id).map(|job| job.intent.agent_lost(agent.as_str()));
+                let moves = self.can_move(&id);
+                let effects = self.job_mut(&id).map(|job| match moves {
+                    // The agent has fenced itself at the end of its lease (AGT-4).
+                    true => job.intent.gone(format!("agent '{agent}' is offline: the job goes on elsewhere from its last checkpoint")),
+                    false => job.intent.agent_lost(agent.as_str()),
+                });
                 self.carry_out(&id, effects.unwrap_or_default(), now);
             }
         }
@@ -231,6 +248,7 @@ impl World {
         for id in ended.map(|entry| entry.id).collect::<Vec<_>>() {
             self.remove_command(id);
         }
+        self.settle_checkpoints(now);
         let wanting: Vec<JobId> = self.jobs.iter().filter(|(_, job)| job.intent.wants_grant(now)).map(|(id, _)| id.clone()).collect();
         for id in wanting {
             self.place(&id, now);
@@ -249,7 +267,11 @@ impl World {
         let held = job.assignment.clone();
         let pinned = held.as_ref().filter(|_| !job.intent.fresh);
         let chosen = match pinned {
-            Some(assignment) => self.pinned_agent(assignment),
+            Some(assignment) => match self.pinned_agent(assignment) {
+                Ok(agent) => Ok(agent),
+                Err(unplaced) if !self.can_move(id) => Err(unplaced),
+                Err(_) => self.heir(id, assignment, now),
+            },
             None => self.free_agent(id, held.as_ref(), now),
         };
         let effects = match chosen {
@@ -309,6 +331,27 @@ impl World {
         true
     }
 
+    /// Whether the job can go on at another agent: what its last attempt did waits for the seal, and there is one.
+    fn can_move(&self, id: &JobId) -> bool {
+        let sealed = |job: &Arc<crate::world::Job>| job.assignment.as_ref().is_some_and(|held| held.horizon == Horizon::Sealed);
+        self.jobs.get(id).is_some_and(sealed) && self.checkpoints_of(id).any(|record| record.is_kept())
+    }
+
+    /// Another agent that is online and reads the state store of the one that had the job.
+    fn heir(&self, id: &JobId, held: &Assignment, now: Now) -> Result<AgentId, Unplaced> {
+        let url = |id: &AgentId| self.fleet.get(id).map(|member| member.agent.state_url.clone());
+        let of_held = url(&held.agent).unwrap_or_default();
+        let mut candidates = self.fleet.candidates(now);
+        candidates.retain(|candidate| candidate.agent != held.agent && url(&candidate.agent).as_deref() == Some(of_held.as_str()));
+        let node_ids = self.jobs.get(id).map(|job| job.version.spec.node_ids.as_slice()).unwrap_or_default();
+        place::choose(&candidates, node_ids).map_err(|_| {
+            Unplaced::NotYet(format!(
+                "agent '{}' is offline, and no other agent that is online has its state store {of_held}: the job goes on when one of them is there",
+                held.agent
+            ))
+        })
+    }
+
     fn pinned_agent(&self, assignment: &Assignment) -> Result<AgentId, Unplaced> {
         let agent = &assignment.agent;
         match self.fleet.get(agent).filter(|member| member.session.is_some()) {
@@ -332,7 +375,21 @@ impl World {
     }
 
     fn grant(&mut self, id: &JobId, agent: AgentId, held: Option<Assignment>, now: Now) {
-        let Some(store_id) = self.fleet.get(&agent).map(|member| member.agent.store_id.clone()) else { return };
+        let Some(member) = self.fleet.get(&agent) else { return };
+        let (store_id, embedded) = (member.agent.store_id.clone(), member.agent.embedded);
+        let Some(job) = self.jobs.get(id) else { return };
+        let (fresh, from, plan) = (job.intent.fresh, job.intent.from, job.version.plan.clone());
+        let recovery = job.version.spec.recovery;
+        let door = if embedded { Horizon::Local } else { Horizon::Sealed };
+        let horizon = job.version.spec.horizon.unwrap_or(door);
+        let checkpoints = match plan.as_deref().filter(|_| !fresh).map(|plan| self.candidates(id, plan, from, recovery)) {
+            None => Vec::new(),
+            Some(Ok(checkpoints)) => checkpoints,
+            Some(Err(reason)) => {
+                let effects = self.job_mut(id).map(|job| job.intent.give_up(reason));
+                return self.carry_out(id, effects.unwrap_or_default(), now);
+            }
+        };
         let moved = held.as_ref().filter(|held| held.agent != agent);
         if let Some(old) = moved {
             // What the job left behind elsewhere must never be taken for its state.
@@ -340,22 +397,25 @@ impl World {
         }
         let floor = self.counters.attempt_floor;
         let Some(job) = self.job_mut(id) else { return };
-        let never_ran = held.is_none();
-        if never_ran {
+        if held.is_none() {
             job.intent.attempt = job.intent.attempt.max(floor);
         }
-        let has_cut = !job.intent.fresh && held.is_some_and(|held| held.has_cut);
+        let has_cut = !fresh && held.as_ref().is_some_and(|held| held.has_cut);
         let effects = job.intent.grant(agent.as_str());
         let attempt = job.intent.attempt;
-        let restore = match (job.intent.fresh, never_ran) {
+        let from_savepoint = recovery == Recovery::LatestSavepoint && checkpoints.iter().any(|made| made.kind == CheckpointKind::Savepoint);
+        let local = held.filter(|held| held.store_id == store_id && from.is_none() && !from_savepoint).map(|held| LocalGrant {
+            store_id: store_id.clone(),
+            // Only what the last attempt has decided continues the sealed line (EPO-9).
+            predecessor: (held.horizon == Horizon::Sealed).then_some(held.attempt),
+            must_exist: has_cut,
+        });
+        let restore = match (fresh, local.is_none() && checkpoints.is_empty()) {
             (true, _) => Restore::Fresh,
             (false, true) => Restore::New,
-            (false, false) => {
-                let local = LocalGrant { store_id: store_id.clone(), predecessor: None, must_exist: has_cut };
-                Restore::Cut(Box::new(CutGrant { local: Some(local), checkpoints: Vec::new() }))
-            }
+            (false, false) => Restore::Cut(Box::new(CutGrant { local, checkpoints })),
         };
-        job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut });
+        job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut, horizon });
         job.observation = None;
         self.send(agent, id.clone(), attempt, Order::Start { restore });
         self.carry_out(id, effects, now);
@@ -368,7 +428,7 @@ impl World {
     }
 
     /// This attempt of the job is the last one granted, and to this agent.
-    fn is_current(&self, agent: &AgentId, id: &JobId, attempt: Attempt) -> bool {
+    pub(crate) fn is_current(&self, agent: &AgentId, id: &JobId, attempt: Attempt) -> bool {
         let assigned = |job: &crate::world::Job| job.assignment.as_ref().is_some_and(|a| a.agent == *agent && a.attempt == attempt);
         self.jobs.get(id).is_some_and(|job| job.intent.attempt == attempt && assigned(job))
     }

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod assignment;
 pub mod catalog;
+pub mod checkpoint;
 pub mod event;
 pub mod job;
 pub mod meta;
@@ -44,6 +45,8 @@ pub struct Stored {
     pub commands: Vec<crate::outbox::Entry>,
     /// Events by job.
     pub events: BTreeMap<JobId, EventLog>,
+    /// Checkpoints.
+    pub checkpoints: Vec<crate::checkpoint::Checkpoint>,
     /// Counters.
     pub counters: Option<Counters>,
 }
@@ -221,6 +224,7 @@ fn apply(transaction: &redb::WriteTransaction, write: &Write) -> Result<(), Faul
         Write::Command(id, record) => outbox::put(transaction, *id, record.as_deref()),
         Write::Event(id, sequence, record) => event::put(transaction, id, *sequence, record.as_deref()),
         Write::EventsGone(id) => event::remove_all(transaction, id),
+        Write::Checkpoint(id, record) => checkpoint::put(transaction, *id, record.as_deref()),
         Write::Counters(record) => meta::put_counters(transaction, record),
     }
 }
@@ -235,6 +239,7 @@ fn read_all(database: &Database) -> Result<Stored, Fault> {
         agents: agent::all(&transaction)?,
         commands: outbox::all(&transaction)?,
         events: event::all(&transaction)?,
+        checkpoints: checkpoint::all(&transaction)?,
         counters: meta::counters(&transaction)?,
     })
 }
@@ -244,7 +249,7 @@ fn read_all(database: &Database) -> Result<Stored, Fault> {
 /// Errors: a job without its version, which no transaction leaves behind.
 pub fn assemble(stored: Stored, fleet: crate::fleet::Fleet) -> Result<crate::world::World, Error> {
     let mut world = crate::world::World::new(fleet);
-    let Stored { jobs, mut versions, mut assignments, entries, agents: _, commands, events, counters } = stored;
+    let Stored { jobs, mut versions, mut assignments, entries, agents: _, commands, events, checkpoints, counters } = stored;
     for intent in jobs {
         let id = intent.job.clone();
         let Some(version) = versions.remove(&(id.clone(), intent.version)) else {
@@ -258,6 +263,7 @@ pub fn assemble(stored: Stored, fleet: crate::fleet::Fleet) -> Result<crate::wor
     world.entries = entries.into_iter().map(|entry| (entry.name.clone(), Arc::new(entry))).collect();
     world.outbox = crate::outbox::Outbox::load(commands);
     world.events = events.into_iter().map(|(id, log)| (id, Arc::new(log))).collect();
+    world.checkpoints = checkpoints.into_iter().map(|record| (record.id, Arc::new(record))).collect();
     if let Some(counters) = counters {
         world.counters = counters;
     }

@@ -73,6 +73,11 @@ pub fn plan(spec: &JobSpec) -> JobPlan {
     weir_planner::compile::compile(spec, Horizon::Local).unwrap()
 }
 
+/// As an agent of its own is given it (EPO-8).
+pub fn sealed(plan: &JobPlan) -> JobPlan {
+    JobPlan { horizon: Horizon::Sealed, ..plan.clone() }
+}
+
 pub fn new_job(id: &str, desired: DesiredState) -> NewJob {
     NewJob {
         spec: spec(id),

@@ -2,7 +2,7 @@
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::hub::{DesiredState, NewJob};
+use crate::hub::{DesiredState, NewJob, StartFrom};
 use crate::intent::Intent;
 use crate::outbox::Order;
 use crate::world::{Job, Version, World, Write};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_planner::id::{Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::Level;
-use weir_planner::spec::{Placement, differences, listed};
+use weir_planner::spec::{Placement, Recovery, differences, listed};
 
 fn missing(id: &JobId) -> Error {
     Error::NotFound { kind: "job", name: id.to_string() }
@@ -60,7 +60,7 @@ impl World {
         id: &JobId,
         desired: DesiredState,
         if_generation: Option<Generation>,
-        fresh: bool,
+        from: StartFrom,
         now: Now,
     ) -> Result<(), Error> {
         let left_outbox = self.start_may_have_left(id);
@@ -75,9 +75,23 @@ impl World {
         }
         let mut intent = job.intent.clone();
         let effects = match desired {
-            DesiredState::Running => intent.start(fresh).map_err(Error::Conflict)?,
-            DesiredState::Stopped if fresh => {
-                return Err(Error::Conflict(format!("job '{id}': fresh goes with a start, not with a stop")));
+            DesiredState::Running => {
+                if let StartFrom::Checkpoint(named) = from {
+                    let plan = job.version.plan.as_deref();
+                    let plan = plan.ok_or_else(|| Error::Conflict(format!("job '{id}' has no plan yet: start it as it is first")))?;
+                    self.candidates(id, plan, Some(named), job.version.spec.recovery).map_err(Error::Conflict)?;
+                }
+                let keeps =
+                    job.assignment.as_ref().is_some_and(|held| held.has_cut) || self.checkpoints_of(id).any(|record| record.is_kept());
+                if from == StartFrom::Newest && job.version.spec.recovery == Recovery::Fail && !intent.is_live() && keeps {
+                    return Err(Error::Conflict(format!(
+                        "job '{id}' has state, and its recovery is 'fail': start it from a checkpoint or savepoint by its number, or fresh"
+                    )));
+                }
+                intent.start(from).map_err(Error::Conflict)?
+            }
+            DesiredState::Stopped if from != StartFrom::Newest => {
+                return Err(Error::Conflict(format!("job '{id}': fresh, or a checkpoint, goes with a start, not with a stop")));
             }
             DesiredState::Stopped => intent.stop(left_outbox),
         };
@@ -100,6 +114,7 @@ impl World {
         self.events.remove(id);
         self.changes.log.push(Write::EventsGone(id.clone()));
         self.raise_floor(job.intent.attempt);
+        self.drop_checkpoints(id, false);
         // A job without an assignment was never granted: there is nothing to forget.
         if let Some(assignment) = &job.assignment {
             self.send(assignment.agent.clone(), id.clone(), job.intent.attempt, Order::Forget);

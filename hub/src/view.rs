@@ -1,11 +1,12 @@
 //! What everybody may see, published by the driver after each commit: readers never wait.
 
+use crate::checkpoint::Checkpoint;
 use crate::hub::{AgentInfo, CatalogSnapshot, JobEvent, JobInfo};
 use crate::outbox::Order;
 use crate::world::{Changes, EventLog, Job, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use weir_planner::id::{AgentId, JobId};
+use weir_planner::id::{AgentId, CheckpointId, JobId};
 
 /// One consistent picture.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,8 @@ pub struct View {
     pub events: BTreeMap<JobId, Arc<EventLog>>,
     /// Who speaks for whom.
     pub sessions: BTreeMap<String, AgentId>,
+    /// By id.
+    pub checkpoints: BTreeMap<CheckpointId, Arc<Checkpoint>>,
     /// Dropped jobs whose state an agent that is online still has to delete.
     pub forgetting: BTreeSet<JobId>,
 }
@@ -58,6 +61,7 @@ impl View {
             }
         }
         next.events.clone_from(&world.events);
+        next.checkpoints.clone_from(&world.checkpoints);
         next.sessions.clone_from(world.fleet.sessions());
         let online = |agent: &AgentId| world.fleet.get(agent).is_some_and(|member| member.session.is_some());
         let forgets = world.outbox.iter().filter(|entry| entry.order == Order::Forget && online(&entry.agent));

@@ -4,6 +4,7 @@
 //! changes in one transaction, and only then makes the clone the truth. So memory never runs
 //! ahead of the store, and a failed transaction leaves nothing half done (HUB-1).
 
+use crate::checkpoint::Checkpoint;
 use crate::clock::Now;
 use crate::fleet::Fleet;
 use crate::hub::{CatalogEntry, JobEvent};
@@ -13,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use weir_planner::error::Place;
-use weir_planner::id::{AgentId, Attempt, JobId, JobVersion};
+use weir_planner::id::{AgentId, Attempt, CheckpointId, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{Event, JobObservation, Level};
-use weir_planner::spec::JobSpec;
+use weir_planner::spec::{Horizon, JobSpec};
 
 /// Events kept of each job (HUB-5).
 pub const EVENTS_MAX: usize = 1_000;
@@ -51,6 +52,13 @@ pub struct Assignment {
     pub attempt: Attempt,
     /// A cut of the job is known to have been decided there.
     pub has_cut: bool,
+    /// How far effects of the attempt wait (EPO-8).
+    #[serde(default = "local")]
+    pub horizon: Horizon,
+}
+
+fn local() -> Horizon {
+    Horizon::Local
 }
 
 /// A job with all that belongs to it.
@@ -83,6 +91,9 @@ pub struct Counters {
     /// Highest attempt of any dropped job. A new job begins above it, so that late news of a
     /// dropped namesake is always stale.
     pub attempt_floor: Attempt,
+    /// Last checkpoint id.
+    #[serde(default)]
+    pub last_checkpoint: CheckpointId,
 }
 
 /// One change of the store.
@@ -106,6 +117,8 @@ pub enum Write {
     Event(JobId, u64, Option<Arc<JobEvent>>),
     /// Delete every event of a job.
     EventsGone(JobId),
+    /// Put or delete a checkpoint.
+    Checkpoint(CheckpointId, Option<Arc<Checkpoint>>),
     /// Put the counters.
     Counters(Counters),
 }
@@ -121,6 +134,8 @@ pub struct Changes {
     pub agents: BTreeSet<AgentId>,
     /// Commands that came, or went.
     pub commands: BTreeSet<u64>,
+    /// Checkpoints that changed, or went.
+    pub checkpoints: BTreeSet<CheckpointId>,
     /// In order: versions and events.
     pub log: Vec<Write>,
     /// Jobs whose visible part changed, stored or not.
@@ -133,9 +148,14 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// The counters have to be stored.
+    pub fn counters_changed(&mut self) {
+        self.counters = true;
+    }
+
     /// How much there is to store; rises with every stored change but a repeated one.
     pub fn stored(&self) -> usize {
-        let sets = self.jobs.len() + self.entries.len() + self.agents.len() + self.commands.len();
+        let sets = self.jobs.len() + self.entries.len() + self.agents.len() + self.commands.len() + self.checkpoints.len();
         sets + self.log.len() + usize::from(self.counters)
     }
 }
@@ -153,6 +173,8 @@ pub struct World {
     pub outbox: Outbox,
     /// By job.
     pub events: BTreeMap<JobId, Arc<EventLog>>,
+    /// By id.
+    pub checkpoints: BTreeMap<CheckpointId, Arc<Checkpoint>>,
     /// Never used twice.
     pub counters: Counters,
     /// Since the last commit.
@@ -168,6 +190,7 @@ impl World {
             fleet,
             outbox: Outbox::default(),
             events: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
             counters: Counters { next_command: 1, ..Counters::default() },
             changes: Changes::default(),
         }
@@ -192,6 +215,9 @@ impl World {
         }
         for id in &changes.commands {
             writes.push(Write::Command(*id, self.outbox.get(*id).cloned()));
+        }
+        for id in &changes.checkpoints {
+            writes.push(Write::Checkpoint(*id, self.checkpoints.get(id).cloned()));
         }
         if changes.counters {
             writes.push(Write::Counters(self.counters));

@@ -16,6 +16,7 @@
 use crate::connector::{Position, SplitPosition};
 use crate::id::{Attempt, CheckpointId, EpochId, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use crate::keygroup::KEY_ENCODING_VERSION;
+use crate::plan::{Chain, JobPlan, Region};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -198,6 +199,19 @@ pub struct TaskSet {
     pub max_parallelism: u32,
     /// Tasks of each region, so that a region's cut always describes the same tasks.
     pub regions: Vec<Vec<TaskId>>,
+}
+
+impl TaskSet {
+    /// Of a plan. Partial stages are left out: they hold nothing, and a plan may have them or not without
+    /// being another job (PLAN-2, WIN-7).
+    pub fn of(plan: &JobPlan) -> Self {
+        let of_chain = |chain: &Chain, subtask: u32| {
+            let own = chain.operators.iter().filter(|operator| operator.work.in_cuts());
+            own.map(move |operator| TaskId { operator: operator.id.clone(), subtask }).collect::<Vec<_>>()
+        };
+        let members = |region: &Region| region.members.iter().flat_map(|(id, subtask)| of_chain(plan.chain(*id), *subtask)).collect();
+        TaskSet { tasks: plan.tasks_in_cuts(), max_parallelism: plan.max_parallelism, regions: plan.regions.iter().map(members).collect() }
+    }
 }
 
 /// A sealed checkpoint.

@@ -161,9 +161,9 @@ pub enum Action {
     Forget {
         /// The attempt to stop; later ones are left alone.
         attempt: Attempt,
-        /// Savepoints that outlive the job.
+        /// Savepoints that outlive the job; `None` where the job lives on elsewhere, and then the state store is left alone.
         #[serde(default)]
-        retained: Vec<Manifest>,
+        retained: Option<Vec<Manifest>>,
     },
     /// Make a checkpoint of what the attempt has decided after one more epoch, or of the last
     /// decided cut of one that is over. Its end is told by `CheckpointDone`.

@@ -1,5 +1,6 @@
 //! Whole attempts over real chains, segments and decisions: restarts, drains, ends, refusals.
 
+mod checkpoints;
 pub(crate) mod double;
 
 use super::{Agent, AgentOptions, Checkpoints};
@@ -369,7 +370,7 @@ async fn a_start_that_hangs_can_be_stopped() {
     world.stuck.1.notify_all();
     until_running(&agent).await;
     assert_eq!(agent.observe()[0].attempt, Attempt::new(3));
-    agent.forget(&job(), Attempt::new(3), &[]).await.unwrap();
+    agent.forget(&job(), Attempt::new(3), None).await.unwrap();
     assert!(!dir.path().join("jobs/counts").exists());
     assert_eq!(agent.observe(), []);
     agent.shutdown(PATIENCE).await;

@@ -212,6 +212,3 @@ pub async fn put_manifest(store: &StateStore, manifest: &Manifest) -> Result<(),
         Put::Exists => Err(Error::new(Class::Corrupt, format!("state store {}: {object} is there with another content", store.url()))),
     }
 }
-
-#[cfg(test)]
-mod tests;

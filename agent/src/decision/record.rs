@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use weir_planner::manifest::{RegionCut, TaskSet};
-use weir_planner::plan::{Chain, JobPlan, Region, Work};
+use weir_planner::plan::{JobPlan, Work};
 use weir_planner::spec::listed;
 
 /// First byte of every record.
@@ -28,14 +28,8 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// The record of an attempt to run `plan`. Partial stages are left out: they hold nothing, and a
-    /// plan may have them or not without being another job (PLAN-2, WIN-7).
+    /// The record of an attempt to run `plan`.
     pub fn of(plan: &JobPlan, attempt: Attempt) -> Self {
-        let of_chain = |chain: &Chain, subtask: u32| {
-            let own = chain.operators.iter().filter(|operator| operator.work.in_cuts());
-            own.map(move |operator| TaskId { operator: operator.id.clone(), subtask }).collect::<Vec<_>>()
-        };
-        let members = |region: &Region| region.members.iter().flat_map(|(id, subtask)| of_chain(plan.chain(*id), *subtask)).collect();
         let stateful = |work: &Work| match work {
             Work::Window(_) | Work::Top(_) | Work::Buffer(_) => true,
             Work::Source(_) | Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union | Work::Sink(_) => false,
@@ -43,11 +37,7 @@ impl JobRecord {
         JobRecord {
             attempt,
             version: plan.version,
-            planned: TaskSet {
-                tasks: plan.tasks_in_cuts(),
-                max_parallelism: plan.max_parallelism,
-                regions: plan.regions.iter().map(members).collect(),
-            },
+            planned: TaskSet::of(plan),
             stateless: !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| stateful(&operator.work)),
         }
     }

@@ -4,6 +4,7 @@ use super::{Reads, pg_catalog, system};
 use arrow::datatypes::SchemaRef;
 use std::sync::Arc;
 use weir_hub::Hub;
+use weir_hub::checkpoint::Checkpoint;
 use weir_hub::hub::{AgentInfo, CatalogEntry, CatalogObject, JobEvent, JobInfo};
 use weir_planner::connector::{ConnectorCard, SinkOptions};
 use weir_planner::schema::Schema;
@@ -81,6 +82,11 @@ impl Scope {
             entries: hub.catalog().entries.values().cloned().collect(),
             hub: hub.clone(),
         }
+    }
+
+    /// Checkpoints and savepoints of all jobs, oldest first.
+    pub fn checkpoints(&self) -> Vec<Arc<Checkpoint>> {
+        self.hub.checkpoints(None)
     }
 
     /// Events of all jobs, oldest first.

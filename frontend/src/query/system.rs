@@ -1,5 +1,6 @@
 //! The tables of schema `weir`: what the hub knows, in rows. What it does not know yet is NULL.
 
+mod checkpoints;
 mod late;
 mod watermarks;
 
@@ -34,6 +35,7 @@ impl SystemTable {
 pub(super) const TABLES: &[SystemTable] = &[
     SystemTable { name: "agents", columns: AGENTS, rows: agents },
     SystemTable { name: "connectors", columns: CONNECTORS, rows: connectors },
+    SystemTable { name: "job_checkpoints", columns: checkpoints::COLUMNS, rows: checkpoints::rows },
     SystemTable { name: "job_edges", columns: JOB_EDGES, rows: job_edges },
     SystemTable { name: "job_events", columns: JOB_EVENTS, rows: job_events },
     SystemTable { name: "job_operators", columns: JOB_OPERATORS, rows: job_operators },

@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_hub::error::Error as HubError;
-use weir_hub::hub::{DesiredState, JobEvent, JobInfo, NewJob};
+use weir_hub::hub::{DesiredState, JobEvent, JobInfo, NewJob, StartFrom};
 use weir_planner::check::notices;
 use weir_planner::error::{Fault, Place};
 use weir_planner::explain;
+use weir_planner::id::CheckpointId;
 use weir_planner::id::{Generation, JobId};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::Event;
@@ -217,16 +218,26 @@ pub(super) async fn change_desired(engine: &Engine, info: &JobInfo, headers: &He
     let node = tree(headers, body).await?;
     let mut fit = Fit::default();
     let asked = fit.object(&node, &DESIRED, &FieldPath::root()).unwrap_or_default();
-    if asked.contains_key("from") {
-        let fault = Fault::new("not_available", "from", "a start from a named savepoint or checkpoint is not available yet");
-        fit.faults.push(fault.with_hint("leave it out to go on from the newest cut, or give fresh: true to begin empty"));
+    let from = asked.get("from").and_then(Value::as_str).map(|text| text.parse().map(CheckpointId::new));
+    let fresh = asked.get("fresh").and_then(Value::as_bool).unwrap_or(false);
+    if matches!(from, Some(Err(_))) {
+        let fault = Fault::new("bad_checkpoint", "from", "this is not the number of a checkpoint or savepoint");
+        fit.faults.push(fault.with_hint("GET /api/v1/jobs/{id}/checkpoints lists them"));
+    }
+    if from.is_some() && fresh {
+        let fault = Fault::new("from_and_fresh", "fresh", "a start is either from a checkpoint or fresh");
+        fit.faults.push(fault.with_hint("leave one of them out"));
     }
     if !fit.faults.is_empty() {
         return Err(Problem::invalid(fit.faults));
     }
     let desired = state_of(asked.get("state").and_then(Value::as_str).unwrap_or_default())?;
-    let fresh = asked.get("fresh").and_then(Value::as_bool).unwrap_or(false);
-    engine.hub.set_desired(&info.id, desired, expected, fresh).await.map_err(|error| match (error, expected) {
+    let from = match (from, fresh) {
+        (Some(Ok(id)), _) => StartFrom::Checkpoint(id),
+        (_, true) => StartFrom::Fresh,
+        (_, false) => StartFrom::Newest,
+    };
+    engine.hub.set_desired(&info.id, desired, expected, from).await.map_err(|error| match (error, expected) {
         (HubError::Conflict(message), Some(_)) if engine.hub.job(&info.id).is_ok_and(|now| Some(now.generation) != expected) => {
             Problem::new(StatusCode::PRECONDITION_FAILED, "generation_moved_on", message).with_hint("read the job again and take its ETag")
         }
@@ -323,7 +334,7 @@ pub(super) fn found(engine: &Engine, id: &str) -> Option<Arc<JobInfo>> {
     engine.hub.job(&JobId::new(id).ok()?).ok()
 }
 
-fn job(engine: &Engine, id: &str) -> Result<Arc<JobInfo>, Problem> {
+pub(super) fn job(engine: &Engine, id: &str) -> Result<Arc<JobInfo>, Problem> {
     match found(engine, id) {
         Some(info) if info.stream.is_none() => Ok(info),
         Some(info) => {

@@ -15,7 +15,9 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::time::Duration;
-use weir_hub::hub::WaitFor;
+use weir_hub::hub::{StartFrom, WaitFor};
+use weir_planner::id::CheckpointId;
+use weir_planner::manifest::CheckpointKind;
 
 /// `TIMEOUT` when none is given.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -71,8 +73,15 @@ fn body(mut cursor: Cursor<'_>) -> Result<Body, Error> {
     if cursor.take(&["wait"]) {
         return wait(cursor);
     }
-    if cursor.sees("checkpoint") || (cursor.sees("savepoint") && cursor.sees_ahead(1, "job")) {
-        return Err(later(&cursor, true, "CHECKPOINT JOB and SAVEPOINT JOB"));
+    if cursor.take(&["checkpoint", "job"]) {
+        return checkpoint(cursor, CheckpointKind::Checkpoint);
+    }
+    if cursor.take(&["savepoint", "job"]) {
+        return checkpoint(cursor, CheckpointKind::Savepoint);
+    }
+    if cursor.sees("checkpoint") {
+        cursor.expect("checkpoint")?;
+        return Err(cursor.expected("JOB"));
     }
     let rest = cursor.take_rest();
     let statement = cursor.parse(rest, |parser| parser.parse_statement())?;
@@ -188,15 +197,23 @@ fn explain(mut cursor: Cursor<'_>) -> Result<Body, Error> {
 fn alter_job(mut cursor: Cursor<'_>) -> Result<Body, Error> {
     let job = cursor.name("the job's name")?;
     let change = if cursor.take(&["start"]) {
-        if cursor.sees("from") {
-            return Err(later(&cursor, true, "START FROM a savepoint or checkpoint"));
-        }
-        JobChange::Start { fresh: cursor.take(&["fresh"]) }
+        let from = if cursor.take(&["from"]) {
+            if !cursor.take(&["savepoint"]) && !cursor.take(&["checkpoint"]) {
+                return Err(cursor.expected("SAVEPOINT or CHECKPOINT"));
+            }
+            StartFrom::Checkpoint(checkpoint_id(&mut cursor)?)
+        } else if cursor.take(&["fresh"]) {
+            StartFrom::Fresh
+        } else {
+            StartFrom::Newest
+        };
+        JobChange::Start(from)
     } else if cursor.take(&["stop"]) {
-        if cursor.sees("with") {
-            return Err(later(&cursor, true, "STOP WITH SAVEPOINT"));
+        let savepoint = cursor.take(&["with"]);
+        if savepoint {
+            cursor.expect("SAVEPOINT")?;
         }
-        JobChange::Stop
+        JobChange::Stop { savepoint }
     } else if cursor.take(&["restart"]) {
         JobChange::Restart
     } else if cursor.sees("upgrade") || cursor.sees("rollback") || cursor.sees("set") {
@@ -213,15 +230,47 @@ fn object_kind(cursor: &mut Cursor<'_>) -> Option<ObjectKind> {
     kinds.into_iter().find(|(word, _)| cursor.take(&[word])).map(|(_, kind)| kind)
 }
 
+/// The number of a checkpoint or savepoint.
+fn checkpoint_id(cursor: &mut Cursor<'_>) -> Result<CheckpointId, Error> {
+    let position = cursor.position();
+    let text = cursor.value_text()?;
+    text.parse().map(CheckpointId::new).map_err(|_| {
+        Error::new(sqlstate::SYNTAX_ERROR, format!("'{text}' is not the number of a checkpoint or savepoint"))
+            .with_hint("SELECT id, job, kind, state FROM weir.job_checkpoints lists them")
+            .at(position)
+    })
+}
+
+fn checkpoint(mut cursor: Cursor<'_>, kind: CheckpointKind) -> Result<Body, Error> {
+    let job = cursor.name("the job's name")?;
+    let timeout = patience(&mut cursor)?;
+    cursor.end()?;
+    Ok(Body::Checkpoint { job, kind, timeout })
+}
+
+/// `TIMEOUT '30s'`, or what holds without it.
+fn patience(cursor: &mut Cursor<'_>) -> Result<Duration, Error> {
+    if !cursor.take(&["timeout"]) {
+        return Ok(TIMEOUT_DEFAULT);
+    }
+    let position = cursor.position();
+    let text = cursor.string("a duration such as '30s'")?;
+    timeout(&text).ok_or_else(|| {
+        Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("'{text}' is not a duration of at most a day"))
+            .with_hint("write for example '500ms', '30s' or '5m'")
+            .at(position)
+    })
+}
+
 fn drop_object(mut cursor: Cursor<'_>) -> Result<Body, Error> {
+    if cursor.take(&["savepoint"]) {
+        let position = cursor.position();
+        let id = checkpoint_id(&mut cursor)?;
+        cursor.end()?;
+        return Ok(Body::DropSavepoint { id, position });
+    }
     let Some(kind) = object_kind(&mut cursor) else {
-        for (word, what) in [
-            ("view", "DROP VIEW"),
-            ("secret", "DROP SECRET"),
-            ("user", "DROP USER"),
-            ("agent", "DROP AGENT"),
-            ("savepoint", "DROP SAVEPOINT"),
-        ] {
+        for (word, what) in [("view", "DROP VIEW"), ("secret", "DROP SECRET"), ("user", "DROP USER"), ("agent", "DROP AGENT")] {
             if cursor.sees(word) {
                 return Err(later(&cursor, true, what));
             }
@@ -262,12 +311,16 @@ fn show(cursor: &mut Cursor<'_>) -> Result<Option<Show>, Error> {
         let kind = object_kind(cursor).ok_or_else(|| cursor.expected("JOB, SOURCE or SINK"))?;
         return Ok(Some(Show::Create { kind, name: cursor.name(&format!("the {}'s name", kind.word()))? }));
     }
+    for (word, savepoints) in [("checkpoints", false), ("savepoints", true)] {
+        if cursor.take(&["show", word]) {
+            cursor.expect("FOR")?;
+            return Ok(Some(Show::Checkpoints { job: cursor.name("the job's name")?, savepoints }));
+        }
+    }
     if cursor.take(&["show", "job", "spec"]) {
         return Ok(Some(Show::JobSpec(cursor.name("the job's name")?)));
     }
-    for (word, what) in
-        [("views", "SHOW VIEWS"), ("users", "SHOW USERS"), ("checkpoints", "SHOW CHECKPOINTS"), ("savepoints", "SHOW SAVEPOINTS")]
-    {
+    for (word, what) in [("views", "SHOW VIEWS"), ("users", "SHOW USERS")] {
         if cursor.sees_ahead(1, word) {
             return Err(later(cursor, true, what));
         }
@@ -289,18 +342,9 @@ fn wait(mut cursor: Cursor<'_>) -> Result<Body, Error> {
     } else {
         return Err(cursor.expected("RUNNING, FINISHED or STOPPED"));
     };
-    let mut patience = TIMEOUT_DEFAULT;
-    if cursor.take(&["timeout"]) {
-        let position = cursor.position();
-        let text = cursor.string("a duration such as '30s'")?;
-        patience = timeout(&text).ok_or_else(|| {
-            Error::new(sqlstate::INVALID_PARAMETER_VALUE, format!("'{text}' is not a duration of at most a day"))
-                .with_hint("write for example '500ms', '30s' or '5m'")
-                .at(position)
-        })?;
-    }
+    let timeout = patience(&mut cursor)?;
     cursor.end()?;
-    Ok(Body::Wait { job, until, timeout: patience })
+    Ok(Body::Wait { job, until, timeout })
 }
 
 #[cfg(test)]

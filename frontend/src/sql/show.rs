@@ -19,15 +19,21 @@ use weir_planner::schema::Schema;
 use weir_planner::secret;
 
 /// The query that a SHOW is short for.
-fn query(show: &Show) -> Option<&'static str> {
-    match show {
+fn query(show: &Show) -> Option<String> {
+    const CHECKPOINTS: &str = "SELECT id, kind, version, epoch, state, started_at, completed_at, bytes_new, bytes_total, location, error FROM weir.job_checkpoints";
+    let text = match show {
+        Show::Checkpoints { job, savepoints } => {
+            let kind = if *savepoints { " AND kind = 'savepoint'" } else { "" };
+            return Some(format!("{CHECKPOINTS} WHERE job = '{}'{kind} ORDER BY id", job.text.replace('\'', "''")));
+        }
         Show::Jobs => Some(
             "SELECT id, version, state, desired_state, parallelism, rows_in_total, rows_out_total, last_error FROM weir.jobs ORDER BY id",
         ),
         Show::Agents => Some("SELECT id, state, address, version, last_seen_at, tasks FROM weir.agents ORDER BY id"),
         Show::Connectors => Some("SELECT * FROM weir.connectors"),
         Show::Sources | Show::Sinks | Show::Create { .. } | Show::JobSpec(_) => None,
-    }
+    };
+    text.map(str::to_owned)
 }
 
 /// Columns of a SHOW that is not a query.
@@ -37,21 +43,24 @@ fn columns(show: &Show) -> SchemaRef {
         Show::Sinks => text_columns(&["name", "connector", "format", "delivery"]),
         Show::Create { .. } => text_columns(&["name", "statement"]),
         Show::JobSpec(_) => text_columns(&["spec"]),
-        Show::Jobs | Show::Agents | Show::Connectors => text_columns(&[]),
+        Show::Jobs | Show::Agents | Show::Connectors | Show::Checkpoints { .. } => text_columns(&[]),
     }
 }
 
 /// What DESCRIBE tells of each column.
 const DESCRIBED: [&str; 4] = ["column", "type", "nullable", "note"];
 
-fn text_columns(names: &[&str]) -> SchemaRef {
+pub(super) fn text_columns(names: &[&str]) -> SchemaRef {
     Arc::new(ArrowSchema::new(names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect::<Vec<_>>()))
 }
 
 /// Runs a SHOW.
 pub(super) async fn show(engine: &Engine, show: &Show) -> Result<Outcome, Error> {
+    if let Show::Checkpoints { job, .. } = show {
+        verb::job(engine, job)?;
+    }
     if let Some(text) = query(show) {
-        let (statement, text) = parsed(text)?;
+        let (statement, text) = parsed(&text)?;
         let outcome = engine.queries.run(&statement, &text, &[]).await?;
         return Ok(match outcome {
             Outcome::Rows { schema, stream, .. } => Outcome::Rows { schema, stream, tag: Some("SHOW") },
@@ -82,7 +91,7 @@ pub(super) async fn show(engine: &Engine, show: &Show) -> Result<Outcome, Error>
         }),
         Show::Create { kind, name } => vec![vec![Some(name.text.clone()), Some(created_by(engine, *kind, name)?)]],
         Show::JobSpec(name) => vec![vec![Some(printed::print(&verb::job(engine, name)?.spec))]],
-        Show::Jobs | Show::Agents | Show::Connectors => Vec::new(),
+        Show::Jobs | Show::Agents | Show::Connectors | Show::Checkpoints { .. } => Vec::new(),
     };
     answer(columns(show), &rows, "SHOW")
 }
@@ -91,7 +100,7 @@ pub(super) async fn show(engine: &Engine, show: &Show) -> Result<Outcome, Error>
 pub(super) async fn describe_show(engine: &Engine, show: &Show) -> Result<SchemaRef, Error> {
     match query(show) {
         Some(text) => {
-            let (statement, text) = parsed(text)?;
+            let (statement, text) = parsed(&text)?;
             let described = engine.queries.describe(&statement, &text, &[]).await?;
             Ok(described.columns.unwrap_or_else(|| text_columns(&[])))
         }
@@ -243,7 +252,7 @@ pub(super) fn lines(column: &str, text: &str, tag: &'static str) -> Result<Outco
     answer(text_columns(&[column]), &rows, tag)
 }
 
-fn answer(schema: SchemaRef, rows: &[Vec<Option<String>>], tag: &'static str) -> Result<Outcome, Error> {
+pub(super) fn answer(schema: SchemaRef, rows: &[Vec<Option<String>>], tag: &'static str) -> Result<Outcome, Error> {
     let column = |at: usize| -> ArrayRef { Arc::new(rows.iter().map(|row| row.get(at).cloned().flatten()).collect::<StringArray>()) };
     let columns = (0..schema.fields().len()).map(column).collect();
     let batch =

@@ -2,7 +2,9 @@
 
 use sqlparser::ast;
 use std::time::Duration;
-use weir_hub::hub::WaitFor;
+use weir_hub::hub::{StartFrom, WaitFor};
+use weir_planner::id::CheckpointId;
+use weir_planner::manifest::CheckpointKind;
 use weir_planner::schema::ColumnType;
 
 /// A name, folded as Postgres folds, and where it stands.
@@ -41,6 +43,17 @@ pub(crate) enum Body {
         job: Named,
         until: WaitFor,
         timeout: Duration,
+    },
+    /// `CHECKPOINT JOB j`, `SAVEPOINT JOB j`.
+    Checkpoint {
+        job: Named,
+        kind: CheckpointKind,
+        timeout: Duration,
+    },
+    /// `DROP SAVEPOINT 7`.
+    DropSavepoint {
+        id: CheckpointId,
+        position: usize,
     },
     /// Plain Postgres: SELECT, SET, BEGIN, …
     Postgres(Box<ast::Statement>),
@@ -120,8 +133,8 @@ pub(crate) enum ExplainFormat {
 /// `ALTER JOB j …`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobChange {
-    Start { fresh: bool },
-    Stop,
+    Start(StartFrom),
+    Stop { savepoint: bool },
     Restart,
 }
 
@@ -154,4 +167,5 @@ pub(crate) enum Show {
     Connectors,
     Create { kind: ObjectKind, name: Named },
     JobSpec(Named),
+    Checkpoints { job: Named, savepoints: bool },
 }

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_hub::error::Error as HubError;
-use weir_hub::hub::{DesiredState, JobInfo, JobState, NewJob, OnExists, WaitFor};
+use weir_hub::hub::{DesiredState, JobInfo, JobState, NewJob, OnExists, StartFrom, WaitFor};
 use weir_planner::check::notices;
 use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId};
@@ -255,23 +255,28 @@ pub(super) async fn alter_job(engine: &Engine, job: &Named, change: JobChange) -
     let id = job_id(job)?;
     let fault = |error| of_hub(error, Some(job.position));
     let notes = match change {
-        JobChange::Start { fresh } => {
-            engine.hub.set_desired(&id, DesiredState::Running, None, fresh).await.map_err(fault)?;
+        JobChange::Start(from) => {
+            engine.hub.set_desired(&id, DesiredState::Running, None, from).await.map_err(fault)?;
             vec![first_look(engine, &id).await]
         }
-        JobChange::Stop => {
-            engine.hub.set_desired(&id, DesiredState::Stopped, None, false).await.map_err(fault)?;
+        JobChange::Stop { savepoint: true } => {
+            let savepoint = engine.hub.stop_with_savepoint(&id).await.map_err(fault)?;
+            engine.hub.wait_for_checkpoint(savepoint, STOP_PATIENCE).await.map_err(fault)?;
+            vec![stopped(engine, &id).await, format!("savepoint {savepoint} is complete")]
+        }
+        JobChange::Stop { savepoint: false } => {
+            engine.hub.set_desired(&id, DesiredState::Stopped, None, StartFrom::Newest).await.map_err(fault)?;
             vec![stopped(engine, &id).await]
         }
         JobChange::Restart => {
-            let info = engine.hub.set_desired(&id, DesiredState::Stopped, None, false).await.map_err(fault)?;
+            let info = engine.hub.set_desired(&id, DesiredState::Stopped, None, StartFrom::Newest).await.map_err(fault)?;
             match info.state {
                 JobState::Stopped | JobState::Failed | JobState::Finished | JobState::Created => {}
                 JobState::Starting | JobState::Running | JobState::Degraded | JobState::Stopping => {
                     engine.hub.wait(&id, WaitFor::Stopped, STOP_PATIENCE).await.map_err(fault)?;
                 }
             }
-            engine.hub.set_desired(&id, DesiredState::Running, None, false).await.map_err(fault)?;
+            engine.hub.set_desired(&id, DesiredState::Running, None, StartFrom::Newest).await.map_err(fault)?;
             vec![first_look(engine, &id).await]
         }
     };

@@ -2,6 +2,7 @@
 
 use super::{AgentRequest, Bytes, CALL_BYTES_MAX, Hub};
 use crate::hub::{DesiredState, HubOptions};
+use crate::tests::sealed;
 use crate::tests::{job, new_job, question, register};
 use futures::TryStreamExt;
 use std::net::SocketAddr;
@@ -64,7 +65,9 @@ async fn an_agent_works_over_http() {
     let (polled, created) = tokio::join!(ask(at, &poll), hub.create_job(new_job("j", DesiredState::Running)));
     created.unwrap();
     let HubResponse::Commands(commands) = polled else { panic!("commands") };
-    assert!(matches!(&commands[0].action, Action::Start(start) if start.plan == **hub.job(&job("j")).unwrap().plan.as_ref().unwrap()));
+    assert!(
+        matches!(&commands[0].action, Action::Start(start) if start.plan == sealed(hub.job(&job("j")).unwrap().plan.as_ref().unwrap()))
+    );
 
     for (headers, body, expected) in [
         ("transfer-encoding: chunked\r\n", "5\r\nsome \r\n5\r\nbytes\r\n0\r\n\r\n", Ok("some bytes")),

@@ -5,6 +5,8 @@ use super::{
     ReadRequest, Result, Store, WaitFor,
 };
 use crate::clock::{Clock, ManualClock};
+use crate::hub::StartFrom;
+use crate::tests::sealed;
 use crate::tests::{Disk, agent, attempt, failure, generation, job, new_job, observation, question, register, report, spec};
 use futures::{StreamExt, TryStreamExt};
 use std::path::Path;
@@ -121,13 +123,13 @@ async fn a_job_lives_and_ends() {
     assert_eq!((info.state, info.agent.clone(), info.sql.as_deref()), (JobState::Starting, Some(agent("a")), Some("CREATE JOB j AS …")));
     let command = fake.run(1).await;
     let Action::Start(start) = &command.action else { panic!("a start") };
-    assert_eq!(start.plan, **info.plan.as_ref().unwrap());
+    assert_eq!(start.plan, sealed(info.plan.as_ref().unwrap()));
     assert_eq!(start.restore, Restore::New);
     let info = rig.hub.wait(&job("j"), WaitFor::Running, LONG).await.unwrap();
     assert_eq!((info.state, info.started_at_ms), (JobState::Running, Some(ManualClock::WALL_START_MS)));
     assert_eq!(info.observation.as_ref().unwrap().attempt, attempt(1));
 
-    let info = rig.hub.set_desired(&job("j"), DesiredState::Stopped, Some(generation(1)), false).await.unwrap();
+    let info = rig.hub.set_desired(&job("j"), DesiredState::Stopped, Some(generation(1)), StartFrom::Newest).await.unwrap();
     assert_eq!((info.state, info.generation), (JobState::Stopping, generation(2)));
     let stop = fake.commands().await.remove(0);
     assert_eq!(stop.action, Action::Stop { attempt: attempt(1) });
@@ -135,7 +137,7 @@ async fn a_job_lives_and_ends() {
     fake.report(1, AttemptState::Stopped).await;
     rig.hub.wait(&job("j"), WaitFor::Stopped, LONG).await.unwrap();
 
-    rig.hub.set_desired(&job("j"), DesiredState::Running, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest).await.unwrap();
     fake.run(2).await;
     fake.report(2, AttemptState::Finished).await;
     let info = rig.hub.wait(&job("j"), WaitFor::Running, LONG).await.unwrap();
@@ -148,7 +150,7 @@ async fn a_job_lives_and_ends() {
         async move { hub.drop_job(&job("j")).await }
     });
     let forget = fake.commands().await.remove(0);
-    assert_eq!(forget.action, Action::Forget { attempt: attempt(2), retained: Vec::new() });
+    assert_eq!(forget.action, Action::Forget { attempt: attempt(2), retained: Some(Vec::new()) });
     assert!(matches!(rig.hub.job(&job("j")), Err(Error::NotFound { kind: "job", .. })));
     assert!(!dropping.is_finished(), "a drop waits until nothing is left");
     fake.done(&forget, Ok(())).await;
@@ -209,7 +211,7 @@ async fn a_killed_hub_goes_on() {
     let mut fake = Fake::arrive(&rig.hub, "boot", &[("j", 1)]).await;
     fake.report(1, AttemptState::Running).await;
     assert_eq!(rig.kinds(), kinds, "a restart of the hub is no event of the job");
-    rig.hub.set_desired(&job("j"), DesiredState::Stopped, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Stopped, None, StartFrom::Newest).await.unwrap();
 
     rig = rig.crash().await;
     let mut fake = Fake::arrive(&rig.hub, "boot", &[("j", 1)]).await;
@@ -258,7 +260,7 @@ async fn waits_end() {
     let last = events.last().unwrap();
     assert_eq!((last.event.kind.as_str(), last.event.level), ("failed", Level::Error));
 
-    rig.hub.set_desired(&job("j"), DesiredState::Running, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest).await.unwrap();
     let waiting = tokio::spawn({
         let hub = rig.hub.clone();
         async move { hub.wait(&job("j"), WaitFor::Finished, LONG).await }
@@ -287,7 +289,7 @@ async fn a_silent_agent_is_seen() {
     assert!(matches!(fake.poll(0).await, HubResponse::Refused(refusal) if refusal.class == Class::Fenced));
     rig.hub.drop_job(&job("j")).await.unwrap();
     let fake = Fake::arrive(&rig.hub, "boot", &[("j", 1)]).await;
-    assert_eq!(fake.commands().await[0].action, Action::Forget { attempt: attempt(1), retained: Vec::new() });
+    assert_eq!(fake.commands().await[0].action, Action::Forget { attempt: attempt(1), retained: Some(Vec::new()) });
     // An agent that is online but does not answer holds a drop for 10 s only.
     rig.hub.create_job(new_job("k", DesiredState::Running)).await.unwrap();
     let (dropped, ()) = tokio::join!(async { rig.hub.drop_job(&job("k")).await }, async {

@@ -2,12 +2,13 @@
 //! Every wait has an end, and none of them polls.
 
 use super::{Hub, JobInfo, JobState, Result, WaitFor, closed, no_job};
+use crate::checkpoint::{Checkpoint, CheckpointState};
 use crate::error::Error;
 use crate::view::View;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_planner::error::Class;
-use weir_planner::id::{AgentId, JobId};
+use weir_planner::id::{AgentId, CheckpointId, JobId};
 use weir_planner::protocol::{HubResponse, NextCommands, NextRead, Refusal};
 
 /// Longest wait of an agent's poll, whatever it asks for.
@@ -34,6 +35,31 @@ impl Hub {
             () = ran_out => {
                 let state = self.job(job)?.state;
                 Err(Error::Timeout(format!("job '{job}' is still {state} after {} ms: the wait for {until} ran out", timeout.as_millis())))
+            }
+        }
+    }
+
+    /// Waits until a checkpoint is complete.
+    ///
+    /// Errors: why it failed; there is no such checkpoint; `Error::Timeout` when it is not complete by then, and then it goes on.
+    /// Cancel: safe to drop.
+    pub async fn wait_for_checkpoint(&self, id: CheckpointId, timeout: Duration) -> Result<Arc<Checkpoint>> {
+        let ended = self.seen(|view| match view.checkpoints.get(&id) {
+            None => Some(Err(Error::NotFound { kind: "checkpoint", name: id.to_string() })),
+            Some(record) => match record.state {
+                CheckpointState::Waiting | CheckpointState::Running => None,
+                CheckpointState::Completed | CheckpointState::Dropped => Some(Ok(record.clone())),
+                CheckpointState::Failed => {
+                    let reason = record.error.clone().unwrap_or_default();
+                    Some(Err(Error::Unavailable(format!("{} {id} of job '{}' failed: {reason}", record.kind, record.job))))
+                }
+            },
+        });
+        tokio::select! {
+            biased;
+            ended = ended => ended?,
+            () = self.after(timeout) => {
+                Err(Error::Timeout(format!("checkpoint {id} is not complete after {} ms", timeout.as_millis())))
             }
         }
     }

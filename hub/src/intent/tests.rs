@@ -1,6 +1,7 @@
 //! The state machine of one job, by scripts.
 
 use super::{Attempt, AttemptState, Class, DesiredState, Effect, Intent, JobState, JobVersion, Restart};
+use crate::hub::StartFrom;
 use crate::tests::{at, attempt, failure, job};
 
 /// A step of a script.
@@ -31,8 +32,8 @@ fn check(intent: &mut Intent, script: &[(Do, &str)]) {
     let mut now = at(0);
     for (n, (step, expected)) in script.iter().enumerate() {
         match step {
-            Do::Start => drop(intent.start(false)),
-            Do::Fresh => drop(intent.start(true)),
+            Do::Start => drop(intent.start(StartFrom::Newest)),
+            Do::Fresh => drop(intent.start(StartFrom::Fresh)),
             Do::Stop => drop(intent.stop(true)),
             Do::StopUnsent => drop(intent.stop(false)),
             Do::Grant => {
@@ -147,7 +148,7 @@ fn counted_faults_end_in_failed() {
     assert_eq!(intent.state(), JobState::Failed);
     assert_eq!(intent.last_error.as_deref(), Some("boom (failure 3 of 3 within 10000 ms)"));
     // A person starts it again: nothing of before counts.
-    drop(intent.start(false).unwrap());
+    drop(intent.start(StartFrom::Newest).unwrap());
     assert_eq!((intent.state(), intent.failures.streak, intent.failures.failures_at_ms.len()), (JobState::Starting, 0, 0));
 }
 
@@ -209,11 +210,11 @@ fn fresh_is_refused_while_it_may_run() {
     let mut intent = fresh_intent(DesiredState::Running);
     drop(intent.grant("a"));
     drop(intent.observe(&AttemptState::Running, &restart(), at(0)));
-    assert_eq!(intent.start(true), Err("job 'j' is running: a fresh start deletes its state, so stop it first".to_owned()));
+    assert_eq!(intent.start(StartFrom::Fresh), Err("job 'j' is running: a fresh start deletes its state, so stop it first".to_owned()));
     drop(intent.stop(true));
-    assert_eq!(intent.start(true), Err("job 'j' is still stopping: wait for it to be stopped, then start it fresh".to_owned()));
+    assert_eq!(intent.start(StartFrom::Fresh), Err("job 'j' is still stopping: wait for it to be stopped, then start it fresh".to_owned()));
     drop(intent.observe(&AttemptState::Stopped, &restart(), at(0)));
-    drop(intent.start(true).unwrap());
+    drop(intent.start(StartFrom::Fresh).unwrap());
     drop(intent.grant("a"));
     assert!(intent.fresh, "a grant alone has deleted nothing");
     drop(intent.observe(&AttemptState::Running, &restart(), at(0)));

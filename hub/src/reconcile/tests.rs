@@ -2,6 +2,7 @@
 
 use super::{Action, Class, Command, CommandDone, HubResponse, JobObservation, Level, Now, Register, Restore, World};
 use crate::error::Error;
+use crate::hub::StartFrom;
 use crate::hub::{DesiredState, JobState};
 use crate::tests::{LEASE_MS, agent, at, attempt, create, failure, job, observation, refused, register, report, world};
 use weir_planner::protocol::{AttemptState, Event, Load, LocalGrant};
@@ -140,17 +141,17 @@ fn another_data_directory_is_refused() {
     assert_eq!(arrive(&mut world, &register("a", "boot 2", "new", &[]), "t", at(1)), Vec::<String>::new());
     assert_eq!((state(&world, "j"), said(&world, "j").as_str()), ((JobState::Failed, 1), expected));
     // Starting it again as it is does not help, and says the same.
-    world.set_desired(&job("j"), DesiredState::Running, None, false, at(2)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest, at(2)).unwrap();
     world.settle(at(2));
     assert_eq!((state(&world, "j"), said(&world, "j").as_str()), ((JobState::Failed, 1), expected));
     // The old directory comes back: it goes on.
     arrive(&mut world, &register("a", "boot 3", "disk", &[]), "u", at(3));
-    world.set_desired(&job("j"), DesiredState::Running, None, false, at(3)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest, at(3)).unwrap();
     world.settle(at(3));
     assert_eq!(orders(&mut world, "u", at(3)), ["start 2 local disk"]);
     // Or its state is given up.
     arrive(&mut world, &register("a", "boot 4", "new", &[]), "v", at(4));
-    world.set_desired(&job("j"), DesiredState::Running, None, true, at(4)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Fresh, at(4)).unwrap();
     world.settle(at(4));
     assert_eq!(orders(&mut world, "v", at(4)), ["start 3 fresh"]);
     see(&mut world, "v", 1, vec![observation("j", 3, AttemptState::Running)], at(5));
@@ -177,10 +178,10 @@ fn fresh_holds_until_it_has_happened() {
     let mut cut = observation("j", 1, AttemptState::Running);
     cut.has_cut = true;
     see(&mut world, "s", 2, vec![cut], at(1));
-    world.set_desired(&job("j"), DesiredState::Stopped, None, false, at(1)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Stopped, None, StartFrom::Newest, at(1)).unwrap();
     assert_eq!(orders(&mut world, "s", at(1)), ["stop 1"]);
     see(&mut world, "s", 3, vec![observation("j", 1, AttemptState::Stopped)], at(2));
-    world.set_desired(&job("j"), DesiredState::Running, None, true, at(3)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Fresh, at(3)).unwrap();
     world.settle(at(3));
     assert_eq!(orders(&mut world, "s", at(3)), ["start 2 fresh"]);
     let mut starting = observation("j", 2, AttemptState::Starting);
@@ -215,7 +216,7 @@ fn a_stop_reaches_an_agent_that_was_away() {
     let mut world = running();
     let limit = LEASE_MS + crate::fleet::GRACE_MS;
     world.settle(at(limit));
-    world.set_desired(&job("j"), DesiredState::Stopped, None, false, at(limit)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Stopped, None, StartFrom::Newest, at(limit)).unwrap();
     assert_eq!(state(&world, "j"), (JobState::Stopped, 1));
     assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[("j", 1)]), "t", at(limit + 1)), ["stop 1"]);
     see(&mut world, "t", 1, vec![observation("j", 1, AttemptState::Stopped)], at(limit + 2));
@@ -275,7 +276,7 @@ fn a_failed_start_command() {
     assert_eq!((state(&world, "j"), said(&world, "j").as_str()), ((JobState::Failed, 1), "topic 'x' does not exist"));
     assert_eq!(world.command_done(&done, at(2)), HubResponse::Accepted, "again is nothing new");
     // A report that comes before the end of the command takes the command back.
-    world.set_desired(&job("j"), DesiredState::Running, None, false, at(3)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest, at(3)).unwrap();
     world.settle(at(3));
     world.claim("s", at(3)).unwrap();
     see(&mut world, "s", 1, vec![observation("j", 2, AttemptState::Failed(failure(Class::User, "no")))], at(4));
@@ -286,7 +287,7 @@ fn a_failed_start_command() {
 #[test]
 fn a_new_session_is_given_what_is_not_done() {
     let mut world = running();
-    world.set_desired(&job("j"), DesiredState::Stopped, None, false, at(1)).unwrap();
+    world.set_desired(&job("j"), DesiredState::Stopped, None, StartFrom::Newest, at(1)).unwrap();
     let (_, lost_on_the_way) = world.claim("s", at(1)).unwrap();
     assert_eq!(lost_on_the_way.len(), 1);
     assert_eq!(arrive(&mut world, &register("a", "boot", "disk", &[("j", 1)]), "t", at(2)), ["stop 1"]);
@@ -338,8 +339,8 @@ fn a_fresh_start_may_move() {
     let later = at(LEASE_MS + crate::fleet::GRACE_MS);
     world.settle(later);
     world.register(&register("b", "boot", "other", &[]), "b".to_owned(), later);
-    world.set_desired(&job("j"), DesiredState::Stopped, None, false, later).unwrap();
-    world.set_desired(&job("j"), DesiredState::Running, None, true, later).unwrap();
+    world.set_desired(&job("j"), DesiredState::Stopped, None, StartFrom::Newest, later).unwrap();
+    world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Fresh, later).unwrap();
     world.settle(later);
     assert_eq!(orders(&mut world, "b", later), ["start 2 fresh"]);
     assert_eq!(world.jobs[&job("j")].assignment.as_ref().unwrap().agent, agent("b"));
@@ -354,7 +355,7 @@ fn finished_stays_finished() {
     see(&mut world, "s", 2, vec![observation("j", 1, AttemptState::Finished)], at(1));
     arrive(&mut world, &register("a", "boot 2", "disk", &[]), "t", at(2));
     assert_eq!(state(&world, "j"), (JobState::Finished, 1));
-    let refusal = world.set_desired(&job("j"), DesiredState::Running, None, false, at(3)).unwrap_err();
+    let refusal = world.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest, at(3)).unwrap_err();
     assert!(matches!(&refusal, Error::Conflict(message) if message.contains("start it fresh")), "{refusal}");
 }
 

@@ -46,6 +46,7 @@ pub(super) fn migrate(database: &Database) -> Result<(), Fault> {
     super::agent::create(&transaction)?;
     super::outbox::create(&transaction)?;
     super::event::create(&transaction)?;
+    super::checkpoint::create(&transaction)?;
     transaction.commit()?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::{DesiredState, Error, Level, NewJob, Order, World, Write};
 use crate::hub::JobState;
+use crate::hub::StartFrom;
 use crate::tests::{at, attempt, create, generation, job, new_job, plan, register, world};
 use weir_planner::id::JobVersion;
 
@@ -46,7 +47,9 @@ fn a_version_never_changes() {
 fn an_old_generation_is_refused() {
     let mut world = world();
     create(&mut world, "j", at(0));
-    let stop = |world: &mut World, expected| world.set_desired(&job("j"), DesiredState::Stopped, Some(generation(expected)), false, at(0));
+    let stop = |world: &mut World, expected| {
+        world.set_desired(&job("j"), DesiredState::Stopped, Some(generation(expected)), StartFrom::Newest, at(0))
+    };
     assert!(matches!(stop(&mut world, 2), Err(Error::Conflict(_))));
     assert_eq!(world.jobs[&job("j")].intent.desired, DesiredState::Running);
     stop(&mut world, 1).unwrap();

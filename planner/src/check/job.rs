@@ -2,7 +2,7 @@
 
 use super::{OPERATORS_MAX, TASKS_MAX, not_available, out_of_range};
 use crate::error::Fault;
-use crate::spec::{Horizon, JobSpec, OnHubLoss, Placement, RebalanceMode, Recovery};
+use crate::spec::{Horizon, JobSpec, OnHubLoss, Placement, RebalanceMode};
 
 /// Largest number of key groups.
 pub const MAX_PARALLELISM_MAX: u32 = 32_768;
@@ -13,7 +13,7 @@ pub(super) fn check(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
     }
     parallelism(spec, faults);
     placement(spec, door, faults);
-    recovery(spec, faults);
+    checkpoint(spec, faults);
     limits(spec, faults);
 }
 
@@ -67,13 +67,6 @@ fn placement(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
             );
         }
     }
-    if spec.horizon.unwrap_or(door) == Horizon::Sealed {
-        let hint = match door {
-            Horizon::Local => "leave horizon out or set it to local",
-            Horizon::Sealed => "set horizon to local and name exactly one agent in node_ids: the job then keeps its state on that agent",
-        };
-        faults.push(not_available("horizon", "horizon 'sealed'", hint));
-    }
     match door {
         Horizon::Local => {
             if pinned > 1 {
@@ -114,20 +107,7 @@ fn placement(spec: &JobSpec, door: Horizon, faults: &mut Vec<Fault>) {
     }
 }
 
-fn recovery(spec: &JobSpec, faults: &mut Vec<Fault>) {
-    match spec.recovery {
-        Recovery::LatestCheckpoint => {}
-        Recovery::LatestSavepoint => {
-            faults.push(not_available(
-                "recovery",
-                "recovery 'latest_savepoint'",
-                "leave it at latest_checkpoint: the job goes on from its newest decided cut",
-            ));
-        }
-        Recovery::Fail => {
-            faults.push(not_available("recovery", "recovery 'fail'", "leave it at latest_checkpoint, and start with FRESH to begin empty"))
-        }
-    }
+fn checkpoint(spec: &JobSpec, faults: &mut Vec<Fault>) {
     let checkpoint = &spec.checkpoint;
     for (field, value) in [
         ("epoch_ms", checkpoint.epoch_ms),

@@ -156,10 +156,7 @@ fn fields_of_the_job() {
 #[test]
 fn what_is_not_available_is_refused() {
     let refused = |pointer: &str, value: Value, path: &str| gives(&[(pointer, value)], &[("not_available", path)]);
-    refused("/horizon", json!("sealed"), "horizon");
     refused("/on_hub_loss", json!("continue"), "on_hub_loss");
-    refused("/recovery", json!("latest_savepoint"), "recovery");
-    refused("/recovery", json!("fail"), "recovery");
     refused("/state", json!({"ttl_ms": 1000}), "state.ttl_ms");
     refused("/resources", json!({"memory_bytes": 1_000_000}), "resources.memory_bytes");
     refused("/resources", json!({"cpu_millicores": 500}), "resources.cpu_millicores");
@@ -434,7 +431,7 @@ fn batch_windows() {
 fn a_fleet_needs_a_pinned_job() {
     let on_fleet = |changes: &[(&str, Value)]| found(changed(changes), Horizon::Sealed);
     let codes = |faults: Vec<(String, String)>| faults.into_iter().map(|(code, path)| format!("{code} {path}")).collect::<Vec<_>>();
-    assert_eq!(codes(on_fleet(&[])), ["not_available horizon"]);
+    assert_eq!(codes(on_fleet(&[])), [""; 0]);
     assert_eq!(codes(on_fleet(&[("/horizon", json!("local"))])), ["local_unpinned node_ids"]);
     assert_eq!(codes(on_fleet(&[("/horizon", json!("local")), ("/node_ids", json!(["a"]))])), [""; 0]);
     let split = [("/horizon", json!("local")), ("/node_ids", json!(["a"])), ("/placement", json!("split"))];
@@ -470,12 +467,12 @@ fn what_has_no_effect_is_told() {
 fn all_faults_come_together() {
     let changes = [
         ("/version", json!(0)),
-        ("/horizon", json!("sealed")),
+        ("/on_hub_loss", json!("continue")),
         ("/sources/0/config/brokers", json!([])),
         ("/operators/2/config/keys/0", json!("x")),
     ];
     let paths: Vec<String> = check(&bound(changed(&changes)), Horizon::Local).into_iter().map(|fault| fault.path).collect();
-    assert_eq!(paths, ["version", "horizon", "sources[0].config.brokers", "operators[2].config.keys[0]"]);
+    assert_eq!(paths, ["version", "on_hub_loss", "sources[0].config.brokers", "operators[2].config.keys[0]"]);
 }
 
 /// An unbound expression is told as a fault of Weir, and hides nothing else.

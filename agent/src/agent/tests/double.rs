@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::watch;
 use weir_kernel::io::{Budget, Flush, Polled, Pushed, Sink, SinkHandle, Source, SourceBatch, Split, Wake};
 use weir_planner::connector::{Memory, Nothing, Position, SinkOptions, SourceOptions, SplitPosition};
@@ -132,6 +132,7 @@ pub struct Feed {
     failure: Mutex<Option<Class>>,
     wakes: Mutex<Vec<Arc<dyn Wake>>>,
     decided: watch::Sender<u64>,
+    opened_at: AtomicU64,
 }
 
 impl Feed {
@@ -155,6 +156,11 @@ impl Feed {
 
     fn wake(&self) {
         self.wakes.lock().iter().for_each(|w| w.wake());
+    }
+
+    /// Where its last reader began.
+    pub fn opened_at(&self) -> u64 {
+        self.opened_at.load(Ordering::SeqCst)
     }
 
     /// Waits until rows below `position` are decided.
@@ -290,6 +296,7 @@ impl Connectors for World {
             Some(other) => panic!("{other:?}"),
             None => 0,
         };
+        feed.opened_at.store(at as u64, Ordering::SeqCst);
         Ok(Box::new(Reader { feed, split, at, ended: before.is_some_and(|p| p.ended), time_max_ms: before.and_then(|p| p.time_max_ms) }))
     }
 

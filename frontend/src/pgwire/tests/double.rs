@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_hub::Hub;
-use weir_hub::hub::{CatalogEntry, CatalogObject, DesiredState, HubOptions, NewJob, OnExists};
+use weir_hub::hub::{CatalogEntry, CatalogObject, DesiredState, HubOptions, NewJob, OnExists, StartFrom};
 use weir_planner::connector::ConnectorCard;
 use weir_planner::protocol::{AgentRequest, HubResponse, ReadRequest};
 
@@ -185,7 +185,7 @@ impl Server {
         let answer = server.hub.agent_call(AgentRequest::Register(register.unwrap())).await;
         assert!(matches!(answer, HubResponse::Registered(_)), "{answer:?}");
         let job = weir_planner::id::JobId::new("per_minute").unwrap();
-        let started = server.hub.set_desired(&job, DesiredState::Running, None, false).await.unwrap();
+        let started = server.hub.set_desired(&job, DesiredState::Running, None, StartFrom::Newest).await.unwrap();
         assert!(started.agent.is_some(), "{started:?}");
         server
     }

@@ -3,7 +3,7 @@
 use super::statements;
 use crate::error::{Error, sqlstate};
 use crate::sql::statement::{Body, ExplainFormat, JobChange, ObjectKind, Show};
-use weir_hub::hub::WaitFor;
+use weir_hub::hub::{StartFrom, WaitFor};
 use weir_planner::schema::ColumnType;
 
 fn one(text: &str) -> Body {
@@ -63,8 +63,8 @@ fn the_small_statements_are_read() {
     assert!(matches!(one("EXPLAIN CREATE JOB j AS SELECT 1"), Body::Explain { format: ExplainFormat::Text, .. }));
     assert!(matches!(one("EXPLAIN (FORMAT dot) CREATE JOB j AS SELECT 1"), Body::Explain { format: ExplainFormat::Dot, .. }));
     assert!(matches!(one("EXPLAIN SELECT 1"), Body::Postgres(_)));
-    assert!(matches!(one("ALTER JOB j START FRESH"), Body::AlterJob { change: JobChange::Start { fresh: true }, .. }));
-    assert!(matches!(one("alter job j stop;"), Body::AlterJob { change: JobChange::Stop, .. }));
+    assert!(matches!(one("ALTER JOB j START FRESH"), Body::AlterJob { change: JobChange::Start(StartFrom::Fresh), .. }));
+    assert!(matches!(one("alter job j stop;"), Body::AlterJob { change: JobChange::Stop { savepoint: false }, .. }));
     assert!(matches!(one("ALTER JOB j RESTART"), Body::AlterJob { change: JobChange::Restart, .. }));
     assert!(matches!(one("DROP SOURCE IF EXISTS s CASCADE"), Body::Drop { kind: ObjectKind::Source, if_exists: true, cascade: true, .. }));
     assert!(matches!(one("DROP JOB j"), Body::Drop { kind: ObjectKind::Job, if_exists: false, cascade: false, .. }));

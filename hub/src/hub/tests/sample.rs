@@ -1,7 +1,9 @@
 //! Jobs whose sources declare no columns (JOB-6): they wait, are sampled, bound and pinned once.
 
 use super::*;
+use crate::hub::StartFrom;
 use crate::hub::{Binder, NewJob};
+use crate::tests::sealed;
 use weir_planner::error::{Fault, Place};
 use weir_planner::id::OperatorId;
 use weir_planner::spec::JobSpec;
@@ -100,7 +102,7 @@ async fn a_job_without_columns_waits_for_its_first_row() {
     let command = fake.run(1).await;
     let info = rig.hub.wait(&job("j"), WaitFor::Running, LONG).await.unwrap();
     let Action::Start(start) = &command.action else { panic!("a start") };
-    assert_eq!(start.plan, **info.plan.as_ref().unwrap());
+    assert_eq!(start.plan, sealed(info.plan.as_ref().unwrap()));
     assert_eq!((info.spec.sources[0].schema[0].name.as_str(), info.last_error.as_deref()), ("n", None));
     assert_eq!(**info.submitted.as_ref().unwrap(), pending("x", DesiredState::Running).spec);
     let kinds = rig.kinds();
@@ -144,11 +146,11 @@ async fn a_job_that_does_not_fit_its_columns_fails() {
     let info = rig.until(|info| info.state == JobState::Failed).await;
     let told = info.last_error.as_deref().unwrap();
     assert!(told.contains("line 7, column 5: sources[0].config.path: no such column") && told.ends_with("; and more"), "{told}");
-    rig.hub.set_desired(&job("j"), DesiredState::Running, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest).await.unwrap();
     fake.sampled(Err((Class::User, "topic 'x' does not exist"))).await;
     let info = rig.until(says("topic 'x' does not exist")).await;
     assert_eq!(info.state, JobState::Failed);
-    rig.hub.set_desired(&job("j"), DesiredState::Running, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest).await.unwrap();
     fake.sampled(Ok("n")).await;
     fake.run(1).await;
 }
@@ -161,7 +163,7 @@ async fn an_answer_for_a_job_that_is_not_wanted_any_more_starts_nothing() {
     rig.hub.create_job(pending("x", DesiredState::Running)).await.unwrap();
     let read = NextRead { session: fake.session.clone(), wait_ms: 30_000 };
     let HubResponse::Read(Some(asked)) = rig.hub.agent_call(AgentRequest::NextRead(read)).await else { panic!("a question") };
-    rig.hub.set_desired(&job("j"), DesiredState::Stopped, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Stopped, None, StartFrom::Newest).await.unwrap();
     let body = futures::stream::iter([Ok(Bytes::from_static(b"n"))]).boxed();
     rig.hub.read_answer(&fake.session, asked.id, Ok(body)).await.unwrap();
     let info = rig.hub.job(&job("j")).unwrap();
@@ -170,7 +172,7 @@ async fn an_answer_for_a_job_that_is_not_wanted_any_more_starts_nothing() {
     // A namesake is sampled for itself, and only once it is started.
     rig.hub.create_job(pending("z", DesiredState::Stopped)).await.unwrap();
     fake.unasked().await;
-    rig.hub.set_desired(&job("j"), DesiredState::Running, None, false).await.unwrap();
+    rig.hub.set_desired(&job("j"), DesiredState::Running, None, StartFrom::Newest).await.unwrap();
     fake.sampled(Ok("m")).await;
     fake.run(1).await;
     assert_eq!(rig.hub.job(&job("j")).unwrap().spec.sources[0].schema[0].name, "m");

@@ -5,6 +5,7 @@ use super::{
     Action, AttemptState, Class, CommandDone, DesiredState, HubResponse, JobState, LEASE_MS, Now, World, at, failure, job, observation,
     refused, register, report, world,
 };
+use crate::hub::StartFrom;
 use crate::outbox::{Entry, Order, Outbox};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -114,7 +115,7 @@ impl Trial {
     }
 
     fn user(&mut self, id: &str, desired: DesiredState, fresh: bool) {
-        drop(self.world.set_desired(&job(id), desired, None, fresh, self.now()));
+        drop(self.world.set_desired(&job(id), desired, None, if fresh { StartFrom::Fresh } else { StartFrom::Newest }, self.now()));
     }
 
     fn kill(&mut self, who: usize) {
