@@ -127,9 +127,6 @@ pub struct RunConfig {
     /// Directory of state and results; a later run goes on from there.
     #[arg(long, env = "WEIR_DATA_DIR", default_value = "./weir-data")]
     pub data_dir: PathBuf,
-    /// Where checkpoints are kept: file:///path, s3://bucket/prefix or memory:///; default a directory below the data directory.
-    #[arg(long, env = "WEIR_STATE_URL")]
-    pub state_url: Option<String>,
     /// Data shards (threads that process rows); default one a core.
     #[arg(long, env = "WEIR_SHARDS")]
     pub shards: Option<usize>,

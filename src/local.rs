@@ -44,7 +44,7 @@ pub fn run_file(config: &RunConfig) -> anyhow::Result<ExitCode> {
             address: "in process".to_owned(),
             token: None,
             shards: config.shards,
-            state_url: config.state_url.clone().map_or(Checkpoints::Nowhere, Checkpoints::At),
+            state_url: Checkpoints::Nowhere,
             environment: crate::config::variable,
         })
         .await?;

@@ -165,7 +165,8 @@ async fn drive(context: &Arc<Context>, attempt: &Arc<Attempt>, restore: Restore)
         attempt: attempt.id,
         dirs,
         retention: Retention { rows: plan.result_retention_rows, ms: plan.result_retention_ms },
-        horizon: plan.horizon,
+        // Where nothing can be sealed, what is decided here is all that a restart can begin from.
+        horizon: if context.store.is_some() { plan.horizon } else { Horizon::Local },
     };
     let mut coordinator = Coordinator::new(shared, attempt.clone(), regions, opened.results, stored);
     let end = coordinator.run(&reports, &told).await;

@@ -14,7 +14,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use weir_planner::error::Class;
 use weir_planner::protocol::{
-    Action, AgentRequest, Command, CommandDone, Failure, HubResponse, NextCommands, NextRead, ReadRequest, Refusal, Registered, Report,
+    Action, AgentRequest, Command, CommandDone, Failure, HubResponse, NextCommands, NextRead, ReadRequest, Refusal, Register, Registered,
+    Report,
 };
 
 /// How long the hub may hold an open request.
@@ -77,7 +78,7 @@ pub async fn run(agent: Agent, link: Arc<dyn Link>) -> Result<(), Error> {
     let mut lease: Option<Lease> = None;
     loop {
         let sent_ms = boot_ms(start);
-        let call = within(ANSWER_MS, link.call(AgentRequest::Register(agent.registration())));
+        let call = within(ANSWER_MS, link.call(AgentRequest::Register(Register { embedded: link.embedded(), ..agent.registration() })));
         let answer = tokio::select! {
             answer = call => answer,
             () = Lease::ends(&mut lease, &agent, link.as_ref(), start) => continue,

@@ -3,6 +3,7 @@
 
 use crate::clock::Now;
 use crate::error::Error;
+use crate::hub::DesiredState;
 use crate::intent::Phase;
 use crate::outbox::Order;
 use crate::world::World;
@@ -157,7 +158,13 @@ impl World {
         self.checkpoints.values().filter(move |checkpoint| checkpoint.job == *job)
     }
 
-    /// What is kept of a job, oldest first.
+    /// Those that are kept of the job itself, not of a dropped one of its name, oldest first.
+    pub fn own_checkpoints<'a>(&'a self, job: &'a JobId) -> impl DoubleEndedIterator<Item = &'a Arc<Checkpoint>> {
+        let since = self.jobs.get(job).map(|job| job.intent.since).unwrap_or_default();
+        self.checkpoints_of(job).filter(move |record| record.is_kept() && record.id > since)
+    }
+
+    /// What is kept under a job's name, oldest first.
     pub fn retained(&self, job: &JobId) -> Vec<Manifest> {
         self.checkpoints_of(job).filter_map(|checkpoint| checkpoint.manifest.clone()).collect()
     }
@@ -190,6 +197,12 @@ impl World {
             )));
         }
         let (version, generation, attempt) = (intent.version, intent.generation, intent.attempt);
+        let wanted = if after_stop { CheckpointState::Waiting } else { CheckpointState::Running };
+        let open = |record: &&Arc<Checkpoint>| record.kind == kind && record.state == wanted && record.attempt == attempt;
+        if let Some(open) = self.checkpoints_of(id).find(open) {
+            // Asked for twice it is made once.
+            return Ok(open.id);
+        }
         let checkpoint = self.next_checkpoint();
         let location = self.fleet.get(&agent).map(|member| member.agent.state_url.clone()).unwrap_or_default();
         let record = Checkpoint {
@@ -199,7 +212,7 @@ impl World {
             version,
             generation,
             attempt,
-            state: if after_stop { CheckpointState::Waiting } else { CheckpointState::Running },
+            state: wanted,
             epoch: None,
             started_at_ms: now.wall_ms,
             completed_at_ms: None,
@@ -231,6 +244,7 @@ impl World {
         for checkpoint in waiting {
             let (id, kind) = (checkpoint.id, checkpoint.kind);
             let Some(job) = self.jobs.get(&checkpoint.job) else { continue };
+            let desired = job.intent.desired;
             let (phase, attempt, assignment) = (job.intent.phase, job.intent.attempt, job.assignment.clone());
             match (checkpoint.state, phase) {
                 (CheckpointState::Running, _) if attempt != checkpoint.attempt => {
@@ -243,6 +257,9 @@ impl World {
                         record.attempt = attempt;
                     }
                     self.send(assignment.agent, checkpoint.job.clone(), attempt, Order::Checkpoint { id, kind });
+                }
+                (CheckpointState::Waiting, Phase::Running) if desired == DesiredState::Running => {
+                    self.fail_checkpoint(id, "the job was started again before it had stopped".to_owned(), now);
                 }
                 (CheckpointState::Waiting, Phase::Failed) => self.fail_checkpoint(id, "the job failed while it stopped".to_owned(), now),
                 (_, _) => {}
@@ -449,8 +466,7 @@ impl World {
                 usable(&manifest, plan).map(|()| vec![manifest])
             }
             None => {
-                let mut retained = self.retained(job);
-                retained.reverse();
+                let mut retained: Vec<Manifest> = self.own_checkpoints(job).rev().filter_map(|record| record.manifest.clone()).collect();
                 retained.retain(|manifest| usable(manifest, plan).is_ok());
                 let savepoint = |manifest: &Manifest| manifest.kind == CheckpointKind::Savepoint;
                 if recovery == Recovery::LatestSavepoint && retained.iter().any(savepoint) {

@@ -61,6 +61,9 @@ pub struct Intent {
     /// The next attempt begins from this checkpoint; kept like `fresh`.
     #[serde(default)]
     pub from: Option<CheckpointId>,
+    /// Last checkpoint id when the job was made: earlier ones are of a dropped namesake, and are begun from only when they are named.
+    #[serde(default)]
+    pub since: CheckpointId,
     /// Wall clock.
     pub created_at_ms: i64,
     /// Wall clock of the last move to running.
@@ -115,6 +118,7 @@ impl Intent {
             degraded: false,
             fresh: false,
             from: None,
+            since: CheckpointId::default(),
             created_at_ms: now.wall_ms,
             started_at_ms: None,
             last_error: None,

@@ -334,7 +334,7 @@ impl World {
     /// Whether the job can go on at another agent: what its last attempt did waits for the seal, and there is one.
     fn can_move(&self, id: &JobId) -> bool {
         let sealed = |job: &Arc<crate::world::Job>| job.assignment.as_ref().is_some_and(|held| held.horizon == Horizon::Sealed);
-        self.jobs.get(id).is_some_and(sealed) && self.checkpoints_of(id).any(|record| record.is_kept())
+        self.jobs.get(id).is_some_and(sealed) && self.own_checkpoints(id).next().is_some()
     }
 
     /// Another agent that is online and reads the state store of the one that had the job.

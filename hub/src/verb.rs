@@ -41,7 +41,8 @@ impl World {
             uses: new.uses,
             stream: new.stream,
         });
-        let intent = Intent::new(id.clone(), number, new.desired, self.counters.attempt_floor, now);
+        let mut intent = Intent::new(id.clone(), number, new.desired, self.counters.attempt_floor, now);
+        intent.since = self.counters.last_checkpoint;
         self.jobs.insert(id.clone(), Arc::new(Job { intent, version: version.clone(), assignment: None, observation: None }));
         self.changes.jobs.insert(id.clone());
         self.changes.seen_jobs.insert(id.clone());
@@ -81,8 +82,7 @@ impl World {
                     let plan = plan.ok_or_else(|| Error::Conflict(format!("job '{id}' has no plan yet: start it as it is first")))?;
                     self.candidates(id, plan, Some(named), job.version.spec.recovery).map_err(Error::Conflict)?;
                 }
-                let keeps =
-                    job.assignment.as_ref().is_some_and(|held| held.has_cut) || self.checkpoints_of(id).any(|record| record.is_kept());
+                let keeps = job.assignment.as_ref().is_some_and(|held| held.has_cut) || self.own_checkpoints(id).next().is_some();
                 if from == StartFrom::Newest && job.version.spec.recovery == Recovery::Fail && !intent.is_live() && keeps {
                     return Err(Error::Conflict(format!(
                         "job '{id}' has state, and its recovery is 'fail': start it from a checkpoint or savepoint by its number, or fresh"

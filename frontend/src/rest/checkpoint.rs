@@ -29,6 +29,7 @@ fn shown(made: &Checkpoint) -> Value {
         "state": made.state,
         "started_at": time(Some(made.started_at_ms)),
         "completed_at": time(made.completed_at_ms),
+        "duration_ms": made.completed_at_ms.map(|end| end.saturating_sub(made.started_at_ms)),
         "align_ms": made.align_ms,
         "bytes_new": made.bytes_new,
         "bytes_total": made.bytes_total,

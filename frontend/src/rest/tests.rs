@@ -308,7 +308,7 @@ async fn what_does_not_exist() {
     let state = |body: &'static str| door.call("PUT", "/jobs/per_minute/desired-state", &[], body);
     assert_eq!(state("state: walking").await.json()["code"], json!("bad_value"));
     assert_eq!(state("{}").await.json()["path"], json!("state"));
-    assert_eq!(state("{state: running, from: s1}").await.json()["code"], json!("not_available"));
+    assert_eq!(state("{state: running, from: s1}").await.json()["code"], json!("bad_checkpoint"));
 }
 
 /// Lists are whole: a parameter that would do nothing is refused by its name, not passed over.

@@ -11,7 +11,7 @@ use weir_planner::id::{CheckpointId, EpochId, JobVersion, RegionId, TaskId};
 use weir_planner::keygroup::KEY_ENCODING_VERSION;
 use weir_planner::manifest::{CheckpointKind, MANIFEST_VERSION, Manifest, RegionCut, STATE_FORMAT_VERSION, SegmentRef, TaskSet};
 use weir_planner::protocol::{Action, AttemptState, CheckpointDone, CutGrant, HubResponse, Restore, Sealed};
-use weir_planner::spec::Horizon;
+use weir_planner::spec::{Horizon, Recovery};
 
 /// Job `j` runs as attempt 1 on agent `a`, session `s`.
 fn running() -> World {
@@ -169,6 +169,13 @@ fn retention_keeps_the_newest_and_every_savepoint() {
     world.drop_job(&job("j")).unwrap();
     let left: Vec<CheckpointKind> = world.checkpoints_of(&job("j")).map(|record| record.kind).collect();
     assert_eq!(left, [CheckpointKind::Savepoint]);
+    // A new job of the name does not begin from it, unless it is named.
+    world.create_job(new_job("j", DesiredState::Running), Some(plan(&spec("j"))), at(2)).unwrap();
+    assert_eq!(world.candidates(&job("j"), &plan(&spec("j")), None, Recovery::LatestCheckpoint).unwrap(), []);
+    let id = world.checkpoints_of(&job("j")).next().unwrap().id;
+    assert_eq!(world.candidates(&job("j"), &plan(&spec("j")), Some(id), Recovery::LatestCheckpoint).unwrap().len(), 1);
+    world.settle(at(2));
+    assert_eq!(started(&mut world, "s"), Restore::New);
 }
 
 /// UPG-1: a checkpoint that is asked for goes to the job's agent; its end makes the record; one whose attempt ended fails.
@@ -176,6 +183,7 @@ fn retention_keeps_the_newest_and_every_savepoint() {
 fn asked_checkpoints_are_sent_and_end() {
     let mut world = running();
     let id = world.ask_checkpoint(&job("j"), CheckpointKind::Savepoint, false, at(1)).unwrap();
+    assert_eq!(world.ask_checkpoint(&job("j"), CheckpointKind::Savepoint, false, at(1)).unwrap(), id, "asked for twice it is one");
     let (_, commands) = world.claim("s", at(1)).unwrap();
     assert_eq!(commands[0].action, Action::Checkpoint { attempt: attempt(1), id, kind: CheckpointKind::Savepoint });
     world.remove_command(commands[0].id);

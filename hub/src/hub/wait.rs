@@ -59,7 +59,7 @@ impl Hub {
             biased;
             ended = ended => ended?,
             () = self.after(timeout) => {
-                Err(Error::Timeout(format!("checkpoint {id} is not complete after {} ms", timeout.as_millis())))
+                Err(Error::Timeout(format!("checkpoint {id} is not complete after {} ms: it goes on, and weir.job_checkpoints tells how", timeout.as_millis())))
             }
         }
     }
