@@ -136,7 +136,7 @@ impl Jobs {
 
     fn local(&self) -> Restore {
         Restore::Cut(Box::new(CutGrant {
-            local: Some(LocalGrant { store_id: self.agent.store_id().to_owned(), predecessor: None, must_exist: false }),
+            local: Some(LocalGrant { store_id: self.agent.store_id().to_owned(), since: None, must_exist: false }),
             checkpoints: Vec::new(),
         }))
     }

@@ -5,6 +5,7 @@
 //! while a barrier is under way, so at a decision `next` is exactly the cut.
 
 mod compact;
+mod write;
 
 use crate::checkpoint::round::Made;
 use crate::decision::{Decided, Decision, RegionCut, Replacement, Retention};
@@ -20,13 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_kernel::chain::{ChainReport, Control};
-use weir_kernel::io::{ChainCut, FrozenImage, ResultFile, SinkHandle, Wake};
+use weir_kernel::io::{ChainCut, ResultFile, SinkHandle, Wake};
 use weir_kernel::metric::ChainMetrics;
 use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Action, Decider, Event};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, ChainId, CheckpointId, EpochId, JobId, OperatorId, RegionId, TaskId};
 use weir_planner::spec::Horizon;
+use write::{store, write_images};
 
 /// Blocking work under way for the regions of one attempt; owned and awaited by its coordinator.
 pub type Works = FuturesUnordered<BoxFuture<'static, Work>>;
@@ -463,46 +465,6 @@ fn send_waiting(member: &mut Member) {
         }
     }
     member.seat.wake();
-}
-
-fn write_images(dir: &Path, images: Vec<FrozenImage>) -> Result<Vec<(TaskId, SegmentRef)>, Error> {
-    let mut written = Vec::with_capacity(images.len());
-    for image in images {
-        let task = TaskId { operator: image.operator.clone(), subtask: image.subtask };
-        written.push((task, segment::write(dir, &image.build()?)?));
-    }
-    segment::sync_dir(dir)?;
-    Ok(written)
-}
-
-/// Decides, then deletes what the decision made obsolete. The next round begins after that, so a
-/// file of equal content is never written and deleted at once.
-async fn store(decision: Decision, obsolete: Vec<String>, dirs: JobDirs, decisions: crate::decision::Decisions) -> Result<Decided, Error> {
-    // Sinks have synced the directory behind their own files.
-    if decision.replacement.is_some() {
-        let results = dirs.results.clone();
-        blocking(move || segment::sync_dir(&results)).await?;
-    }
-    let (tell, told) = tokio::sync::oneshot::channel();
-    decisions.decide_later(decision, move |answer| {
-        // The coordinator is gone: what was decided is found at the next start.
-        let _ = tell.send(answer);
-    });
-    let decided = told.await.unwrap_or_else(|_| Err(Error::new(Class::Bug, "the committer gave no answer")))?;
-    if !(obsolete.is_empty() && decided.dropped.is_empty()) {
-        let dropped = decided.dropped.clone();
-        blocking(move || {
-            let files = obsolete.iter().map(|n| dirs.state.join(n)).chain(dropped.iter().map(|n| dirs.results.join(n)));
-            for file in files {
-                if let Err(error) = std::fs::remove_file(&file) {
-                    tracing::warn!(file = %file.display(), %error, "obsolete file could not be deleted; the next start of the job tries again");
-                }
-            }
-            Ok(())
-        })
-        .await?;
-    }
-    Ok(decided)
 }
 
 /// Runs blocking work on tokio's bounded pool for it.

@@ -3,10 +3,11 @@
 pub mod attempt;
 mod checkpoints;
 mod open;
+mod rounds;
 
 pub use open::Options;
 
-use crate::checkpoint::round::{self, Ask, Made, Means, Wanted};
+use crate::checkpoint::round::{Ask, Means};
 use crate::checkpoint::store::StateStore;
 use crate::connector::Opening;
 use crate::decision::{Decisions, Opened, Replacement, Retention, merge_candidates};
@@ -15,7 +16,7 @@ use crate::read;
 use crate::region::{JobDirs, Member, Outcome, Region, Shared, Work, Works, blocking};
 use crate::shard::{News, Passenger, Shards, close_caught};
 use attempt::{Attempt, Order, aborted};
-use checkpoints::{Checkpoints, Standing, Step};
+use checkpoints::Checkpoints;
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use open::{Open, Seats, Stored};
@@ -31,7 +32,7 @@ use weir_kernel::io::{Clock, ResultFile, Sink, SinkHandle, Source, StateImage};
 use weir_planner::connector::SplitPosition;
 use weir_planner::epoch::{Decider, Pace};
 use weir_planner::error::Class;
-use weir_planner::id::{Attempt as AttemptId, ChainId, CheckpointId, EpochId, JobId, RegionId};
+use weir_planner::id::{Attempt as AttemptId, ChainId, EpochId, JobId, RegionId};
 use weir_planner::plan::{SinkWork, SourceWork, Work as PlanWork};
 use weir_planner::protocol::{AttemptState, Level, Restore};
 use weir_planner::schema::Schema;
@@ -386,73 +387,6 @@ impl Coordinator {
             }
         };
         self.with(region, |r, shared, works, now| r.work_done(work, shared, works, now))
-    }
-
-    /// Begins a checkpoint when one is due.
-    fn checkpoint(&mut self) -> Result<(), Error> {
-        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
-        let decided: Option<BTreeMap<RegionId, EpochId>> = self.regions.iter().map(|r| Some((r.id, r.epoch()?))).collect();
-        let standing = |region: &Region| {
-            let (injected, stored) = region.rounds();
-            Standing { injected, stored, over: region.is_over() }
-        };
-        let regions: Vec<Standing> = self.regions.iter().map(standing).collect();
-        match checkpoints.step(self.shared.context.now_ms(), decided.as_ref(), &regions, self.attempt.next_asked()) {
-            Step::Wait => Ok(()),
-            Step::Hurry => (0..self.regions.len()).try_for_each(|region| self.with(region, Region::hurry)),
-            Step::Begin(asked, kind) => {
-                let Some(means) = self.shared.context.means(&self.attempt.job) else { return Ok(()) };
-                let wanted = Wanted {
-                    job: self.attempt.job.clone(),
-                    attempt: self.attempt.id,
-                    id: asked,
-                    kind,
-                    started_at_ms: self.shared.context.clock.wall_ms(),
-                    align_ms: self.regions.iter().map(Region::align_ms).max().unwrap_or_default(),
-                    timeout: Duration::from_millis(self.attempt.plan.checkpoint.timeout_ms),
-                };
-                let stored = self.stored.clone();
-                self.round.push(Box::pin(async move {
-                    let result = Box::new(round::make(&means, &wanted, &stored).await);
-                    Work::Checkpointed { asked, result }
-                }));
-                Ok(())
-            }
-        }
-    }
-
-    /// Takes over how a checkpoint ended. A failed one leaves the job as it was.
-    fn checkpointed(&mut self, asked: Option<CheckpointId>, result: Result<Made, Error>) {
-        if let Some(id) = asked {
-            self.attempt.not_asked(id);
-        }
-        let at_ms = self.shared.context.clock.wall_ms();
-        match result {
-            Ok(Made { manifest, stored, warnings }) => {
-                self.stored = stored;
-                if let Some(checkpoints) = &mut self.checkpoints {
-                    checkpoints.ended(Some(manifest.cuts.iter().map(|(region, cut)| (*region, cut.epoch)).collect()));
-                }
-                if self.shared.horizon == Horizon::Sealed {
-                    for region in &mut self.regions {
-                        if let Some(cut) = manifest.cuts.get(&region.id) {
-                            region.passed(cut);
-                        }
-                    }
-                }
-                for warning in warnings {
-                    self.attempt.note(at_ms, Level::Warn, "checkpoint_warning", warning, None, 1);
-                }
-            }
-            Err(error) => {
-                let message = error.to_failure().message;
-                tracing::warn!(job = %self.attempt.job, error = %message, "checkpoint failed");
-                if let Some(checkpoints) = &mut self.checkpoints {
-                    checkpoints.ended(None);
-                }
-                self.attempt.note(at_ms, Level::Warn, "checkpoint_failed", message, None, 1);
-            }
-        }
     }
 
     fn obey(&mut self, order: &Order) -> Result<(), Error> {

@@ -1,6 +1,5 @@
 //! The handle: one function per verb. Cheap to clone; doors and the in-process link hold one.
 
-use crate::checkpoint::Checkpoint;
 use crate::clock::{Clock, Now, SystemClock};
 use crate::drive::{Driver, Finish, Message, QUEUE_MAX, Wakers};
 use crate::error::Error;
@@ -22,7 +21,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use weir_planner::error::{Class, Place};
 use weir_planner::id::{AgentId, Attempt, CheckpointId, Generation, JobId, JobVersion};
-use weir_planner::manifest::CheckpointKind;
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest, Refusal};
 use weir_planner::spec::{JobSpec, Sink, Source};
@@ -285,6 +283,7 @@ struct Inner {
     driver: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
+mod checkpoint;
 mod sample;
 mod wait;
 
@@ -394,40 +393,6 @@ impl Hub {
         self.change(move |world, _| world.drop_job(&id)).await?;
         self.forgotten(std::slice::from_ref(job)).await;
         Ok(())
-    }
-
-    /// Begins a checkpoint or savepoint of a job, and gives its id; [`Hub::wait_for_checkpoint`] waits for its end.
-    ///
-    /// Errors: no such job, or one that has nothing to make it of, with the reason.
-    pub async fn checkpoint(&self, job: &JobId, kind: CheckpointKind) -> Result<CheckpointId> {
-        let id = job.clone();
-        self.change(move |world, now| world.ask_checkpoint(&id, kind, false, now)).await
-    }
-
-    /// Stops a job and makes a savepoint of its last cut, and gives the savepoint's id.
-    ///
-    /// Errors: as [`Hub::checkpoint`].
-    pub async fn stop_with_savepoint(&self, job: &JobId) -> Result<CheckpointId> {
-        let id = job.clone();
-        self.change(move |world, now| {
-            let savepoint = world.ask_checkpoint(&id, CheckpointKind::Savepoint, true, now)?;
-            world.set_desired(&id, DesiredState::Stopped, None, StartFrom::Newest, now)?;
-            Ok(savepoint)
-        })
-        .await
-    }
-
-    /// Gives up a savepoint.
-    ///
-    /// Errors: there is no such savepoint.
-    pub async fn drop_savepoint(&self, id: CheckpointId) -> Result<()> {
-        self.change(move |world, _| world.drop_savepoint(id)).await
-    }
-
-    /// Checkpoints and savepoints, of one job or of all, oldest first.
-    pub fn checkpoints(&self, job: Option<&JobId>) -> Vec<Arc<Checkpoint>> {
-        let view = self.view();
-        view.checkpoints.values().filter(|record| job.is_none_or(|job| record.job == *job)).cloned().collect()
     }
 
     /// One job.

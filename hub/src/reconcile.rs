@@ -1,9 +1,11 @@
 //! Intent and reports in, commands and state changes out (pure): what agents say changes the
 //! world, and `settle` brings every job one step nearer to what is wanted of it.
 
+mod heir;
+
 use crate::clock::Now;
 use crate::fleet::Arrival;
-use crate::intent::{Phase, offline};
+use crate::intent::Phase;
 use crate::outbox::{Entry, Order};
 use crate::place;
 use crate::world::{Assignment, Version, World, Write};
@@ -331,37 +333,6 @@ impl World {
         true
     }
 
-    /// Whether the job can go on at another agent: what its last attempt did waits for the seal, and there is one.
-    fn can_move(&self, id: &JobId) -> bool {
-        let sealed = |job: &Arc<crate::world::Job>| job.assignment.as_ref().is_some_and(|held| held.horizon == Horizon::Sealed);
-        self.jobs.get(id).is_some_and(sealed) && self.own_checkpoints(id).next().is_some()
-    }
-
-    /// Another agent that is online and reads the state store of the one that had the job.
-    fn heir(&self, id: &JobId, held: &Assignment, now: Now) -> Result<AgentId, Unplaced> {
-        let url = |id: &AgentId| self.fleet.get(id).map(|member| member.agent.state_url.clone());
-        let of_held = url(&held.agent).unwrap_or_default();
-        let mut candidates = self.fleet.candidates(now);
-        candidates.retain(|candidate| candidate.agent != held.agent && url(&candidate.agent).as_deref() == Some(of_held.as_str()));
-        let node_ids = self.jobs.get(id).map(|job| job.version.spec.node_ids.as_slice()).unwrap_or_default();
-        place::choose(&candidates, node_ids).map_err(|_| {
-            Unplaced::NotYet(format!(
-                "agent '{}' is offline, and no other agent that is online has its state store {of_held}: the job goes on when one of them is there",
-                held.agent
-            ))
-        })
-    }
-
-    fn pinned_agent(&self, assignment: &Assignment) -> Result<AgentId, Unplaced> {
-        let agent = &assignment.agent;
-        match self.fleet.get(agent).filter(|member| member.session.is_some()) {
-            None if self.fleet.get(agent).is_some_and(|member| !member.lost) => Err(Unplaced::Soon),
-            None => Err(Unplaced::NotYet(offline(agent.as_str()))),
-            Some(member) if member.agent.store_id == assignment.store_id => Ok(agent.clone()),
-            Some(member) => Err(Unplaced::Never(other_store(agent, &assignment.store_id, &member.agent.store_id))),
-        }
-    }
-
     /// A fresh start stays where the job was when that agent is there; else any eligible one.
     fn free_agent(&self, id: &JobId, held: Option<&Assignment>, now: Now) -> Result<AgentId, Unplaced> {
         let candidates = self.fleet.candidates(now);
@@ -404,10 +375,11 @@ impl World {
         let effects = job.intent.grant(agent.as_str());
         let attempt = job.intent.attempt;
         let from_savepoint = recovery == Recovery::LatestSavepoint && checkpoints.iter().any(|made| made.kind == CheckpointKind::Savepoint);
-        let local = held.filter(|held| held.store_id == store_id && from.is_none() && !from_savepoint).map(|held| LocalGrant {
+        let goes_on = held.filter(|held| held.store_id == store_id && !fresh && from.is_none() && !from_savepoint);
+        let since = goes_on.as_ref().map_or(attempt, |held| held.since);
+        let local = goes_on.map(|held| LocalGrant {
             store_id: store_id.clone(),
-            // Only what the last attempt has decided continues the sealed line (EPO-9).
-            predecessor: (held.horizon == Horizon::Sealed).then_some(held.attempt),
+            since: (held.horizon == Horizon::Sealed).then_some(since),
             must_exist: has_cut,
         });
         let restore = match (fresh, local.is_none() && checkpoints.is_empty()) {
@@ -415,7 +387,7 @@ impl World {
             (false, true) => Restore::New,
             (false, false) => Restore::Cut(Box::new(CutGrant { local, checkpoints })),
         };
-        job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut, horizon });
+        job.assignment = Some(Assignment { agent: agent.clone(), store_id, attempt, has_cut, since, horizon });
         job.observation = None;
         self.send(agent, id.clone(), attempt, Order::Start { restore });
         self.carry_out(id, effects, now);

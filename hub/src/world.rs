@@ -52,6 +52,9 @@ pub struct Assignment {
     pub attempt: Attempt,
     /// A cut of the job is known to have been decided there.
     pub has_cut: bool,
+    /// The first attempt since the job was granted anything else than to go on here (EPO-9).
+    #[serde(default)]
+    pub since: Attempt,
     /// How far effects of the attempt wait (EPO-8).
     #[serde(default = "local")]
     pub horizon: Horizon,

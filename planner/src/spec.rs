@@ -3,6 +3,7 @@
 
 mod difference;
 mod endpoint;
+mod map;
 mod operator;
 mod restart;
 

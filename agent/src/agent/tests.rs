@@ -41,7 +41,7 @@ pub(crate) async fn open(dir: &Path, world: &World) -> Agent {
 
 fn local(agent: &Agent, must_exist: bool) -> Restore {
     Restore::Cut(Box::new(CutGrant {
-        local: Some(LocalGrant { store_id: agent.store_id().to_owned(), predecessor: None, must_exist }),
+        local: Some(LocalGrant { store_id: agent.store_id().to_owned(), since: None, must_exist }),
         checkpoints: Vec::new(),
     }))
 }
@@ -454,7 +454,7 @@ async fn a_cut_of_another_store_is_refused() {
     let (dir, world) = (tempfile::tempdir().unwrap(), World::default());
     let plan = counting_plan(&job());
     let agent = open(dir.path(), &world).await;
-    let elsewhere = LocalGrant { store_id: "elsewhere".to_owned(), predecessor: None, must_exist: true };
+    let elsewhere = LocalGrant { store_id: "elsewhere".to_owned(), since: None, must_exist: true };
     begin(&agent, 1, &plan, Restore::Cut(Box::new(CutGrant { local: Some(elsewhere), checkpoints: Vec::new() }))).unwrap();
     let failure = until_failed(&agent).await;
     assert_eq!(failure.class, Class::Corrupt);

@@ -305,9 +305,9 @@ fn unusable(local: Option<&LocalGrant>, before: Option<&JobRecord>, attempt: Att
             "a cut was decided in store {store_id}, but the store holds none; it is not started empty: bring the data directory back, or start the job fresh"
         ));
     }
-    match (local.predecessor, before) {
-        (Some(predecessor), Some(before)) if before.attempt != predecessor => Some(format!(
-            "the cut in store {store_id} was written by attempt {}, and attempt {predecessor} came after it elsewhere",
+    match (local.since, before) {
+        (Some(since), Some(before)) if before.attempt < since => Some(format!(
+            "the cut in store {store_id} was written by attempt {}, and the job was elsewhere before attempt {since}",
             before.attempt
         )),
         (Some(_) | None, _) => None,

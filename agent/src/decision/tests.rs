@@ -58,7 +58,7 @@ pub fn decision(attempt: u64, sequence: u64, results: Vec<ResultFile>) -> Decisi
 
 pub fn local(store: &Decisions, must_exist: bool) -> Restore {
     Restore::Cut(Box::new(CutGrant {
-        local: Some(LocalGrant { store_id: store.store_id().to_owned(), predecessor: None, must_exist }),
+        local: Some(LocalGrant { store_id: store.store_id().to_owned(), since: None, must_exist }),
         checkpoints: Vec::new(),
     }))
 }
@@ -144,7 +144,7 @@ fn restores_are_refused_rather_than_started_empty() {
     let dir = tempfile::tempdir().unwrap();
     let store = Decisions::open(dir.path()).unwrap();
     let elsewhere = Restore::Cut(Box::new(CutGrant {
-        local: Some(LocalGrant { store_id: "another".to_owned(), predecessor: None, must_exist: false }),
+        local: Some(LocalGrant { store_id: "another".to_owned(), since: None, must_exist: false }),
         checkpoints: Vec::new(),
     }));
     let error = store.open_attempt(attempt(1), &job(), elsewhere).unwrap_err();

@@ -28,12 +28,15 @@ fn running() -> World {
 
 /// The start that the agent of this session is given, which it takes.
 fn started(world: &mut World, session: &str) -> Restore {
-    let (_, commands) = world.claim(session, at(0)).unwrap();
     let mut restore = None;
-    for command in commands {
-        world.remove_command(command.id);
-        if let Action::Start(start) = command.action {
-            restore = Some(start.restore);
+    // A start waits until what was to be forgotten is.
+    for _ in 0..2 {
+        let (_, commands) = world.claim(session, at(0)).unwrap();
+        for command in commands {
+            world.remove_command(command.id);
+            if let Action::Start(start) = command.action {
+                restore = Some(start.restore);
+            }
         }
     }
     restore.expect("a start")
@@ -241,7 +244,7 @@ fn a_start_is_granted_the_cuts_it_may_use() {
     let CutGrant { local, checkpoints } = *grant;
     let local = local.unwrap();
     // A remote agent's job is sealed unless it says otherwise (EPO-8), so only its predecessor's cut counts.
-    assert_eq!((local.store_id.as_str(), local.predecessor, local.must_exist), ("disk", Some(attempt(1)), true));
+    assert_eq!((local.store_id.as_str(), local.since, local.must_exist), ("disk", Some(attempt(1)), true));
     assert_eq!(checkpoints.iter().map(|manifest| manifest.id.get()).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(world.jobs[&job("j")].assignment.as_ref().unwrap().horizon, Horizon::Sealed);
     world.report(&report("u", 1, vec![observation("j", 2, AttemptState::Running)]), at(3));

@@ -1,3 +1,5 @@
+//! Manifests read back, and whatever is wrong with one is noticed.
+
 use super::{
     CheckpointKind, MANIFEST_VERSION, Manifest, RegionCut, STATE_FORMAT_VERSION, SegmentRef, TaskSet, file_object, manifest_object,
 };

@@ -1,6 +1,6 @@
 //! Operators and edges: the graph of a JobSpec.
 
-use crate::expr::{Aggregate, Expr, Typed};
+use crate::expr::{Aggregate, Typed};
 use crate::id::{EdgeId, OperatorId};
 use serde::{Deserialize, Serialize};
 
@@ -170,18 +170,6 @@ pub struct Map {
     /// `expr AS name` each; a bare column keeps its name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub project: Vec<Expression<Projection>>,
-}
-
-impl Map {
-    /// Under which name it passes this column of its input on as it is; `None` where it does not, or
-    /// is not bound. Of several names the first.
-    pub fn passes(&self, column: &str) -> Option<String> {
-        if self.project.is_empty() {
-            return Some(column.to_owned());
-        }
-        let mut bound = self.project.iter().filter_map(|projection| projection.bound.as_deref());
-        bound.find(|bound| matches!(&bound.value.expr, Expr::Column(name) if name == column)).map(|bound| bound.name.clone())
-    }
 }
 
 /// One output column of a map.

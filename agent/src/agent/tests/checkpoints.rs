@@ -163,7 +163,7 @@ async fn damage_goes_back_one_cut_at_a_time() {
     // Of the newest checkpoint a file is gone that the one before does not need.
     let lost = newest.objects().find(|object| !before.objects().any(|other| other == *object)).unwrap();
     std::fs::remove_file(store.path().join(&lost)).unwrap();
-    let grant = || LocalGrant { store_id: agent.store_id().to_owned(), predecessor: Some(Attempt::new(1)), must_exist: true };
+    let grant = || LocalGrant { store_id: agent.store_id().to_owned(), since: Some(Attempt::new(1)), must_exist: true };
     begin(&agent, 2, &plan(), cut(Some(grant()), vec![newest.clone(), before.clone()])).unwrap();
     until_running(&agent).await;
     let refused = told(&agent, "cut_refused");
@@ -178,7 +178,7 @@ async fn damage_goes_back_one_cut_at_a_time() {
     for file in std::fs::read_dir(&state).unwrap() {
         std::fs::write(file.unwrap().path(), b"damaged").unwrap();
     }
-    let grant = LocalGrant { predecessor: Some(Attempt::new(2)), ..grant() };
+    let grant = LocalGrant { since: Some(Attempt::new(2)), ..grant() };
     begin(&agent, 3, &plan(), cut(Some(grant), vec![newest, before])).unwrap();
     let state = until(&agent, "failed", |state| matches!(state, AttemptState::Failed(f) if f.message.contains("no cut can be used"))).await;
     assert!(matches!(state, AttemptState::Failed(failure) if failure.class == Class::Corrupt));
@@ -208,15 +208,15 @@ async fn a_local_epoch_counts_for_its_successor_alone() {
         world.feeds[0].until_decided(350).await;
         agent.fence("crash").await;
         until_failed(&agent).await;
-        let predecessor = if successor { Attempt::new(2) } else { Attempt::new(3) };
-        let grant = LocalGrant { store_id: agent.store_id().to_owned(), predecessor: Some(predecessor), must_exist: true };
+        let since = if successor { Attempt::new(2) } else { Attempt::new(3) };
+        let grant = LocalGrant { store_id: agent.store_id().to_owned(), since: Some(since), must_exist: true };
         begin(&agent, 4, &slow, cut(Some(grant), vec![sealed])).unwrap();
         until_running(&agent).await;
         let refused = told(&agent, "cut_refused");
         if successor {
             assert!(refused.is_empty(), "{refused:?}");
         } else {
-            assert!(refused[0].contains("written by attempt 2, and attempt 3 came after it elsewhere"), "{refused:?}");
+            assert!(refused[0].contains("written by attempt 2, and the job was elsewhere before attempt 3"), "{refused:?}");
         }
         // Whichever it was, the rows behind it are read again, and each counts once.
         let from = world.feeds[0].opened_at();

@@ -1,0 +1,43 @@
+//! Where a job goes on that has run before: at its agent, or, sealed, at another one with the same state store.
+
+use super::{Unplaced, other_store};
+use crate::clock::Now;
+use crate::intent::offline;
+use crate::place;
+use crate::world::{Assignment, World};
+use std::sync::Arc;
+use weir_planner::id::{AgentId, JobId};
+use weir_planner::spec::Horizon;
+
+impl World {
+    /// Whether the job can go on at another agent: what its last attempt did waits for the seal, and there is one.
+    pub(super) fn can_move(&self, id: &JobId) -> bool {
+        let sealed = |job: &Arc<crate::world::Job>| job.assignment.as_ref().is_some_and(|held| held.horizon == Horizon::Sealed);
+        self.jobs.get(id).is_some_and(sealed) && self.own_checkpoints(id).next().is_some()
+    }
+
+    /// Another agent that is online and reads the state store of the one that had the job.
+    pub(super) fn heir(&self, id: &JobId, held: &Assignment, now: Now) -> Result<AgentId, Unplaced> {
+        let url = |id: &AgentId| self.fleet.get(id).map(|member| member.agent.state_url.clone());
+        let of_held = url(&held.agent).unwrap_or_default();
+        let mut candidates = self.fleet.candidates(now);
+        candidates.retain(|candidate| candidate.agent != held.agent && url(&candidate.agent).as_deref() == Some(of_held.as_str()));
+        let node_ids = self.jobs.get(id).map(|job| job.version.spec.node_ids.as_slice()).unwrap_or_default();
+        place::choose(&candidates, node_ids).map_err(|_| {
+            Unplaced::NotYet(format!(
+                "agent '{}' is offline, and no other agent that is online has its state store {of_held}: the job goes on when one of them is there",
+                held.agent
+            ))
+        })
+    }
+
+    pub(super) fn pinned_agent(&self, assignment: &Assignment) -> Result<AgentId, Unplaced> {
+        let agent = &assignment.agent;
+        match self.fleet.get(agent).filter(|member| member.session.is_some()) {
+            None if self.fleet.get(agent).is_some_and(|member| !member.lost) => Err(Unplaced::Soon),
+            None => Err(Unplaced::NotYet(offline(agent.as_str()))),
+            Some(member) if member.agent.store_id == assignment.store_id => Ok(agent.clone()),
+            Some(member) => Err(Unplaced::Never(other_store(agent, &assignment.store_id, &member.agent.store_id))),
+        }
+    }
+}
