@@ -5,7 +5,7 @@ use crate::clock::Now;
 use crate::error::Error;
 use crate::hub::DesiredState;
 use crate::intent::Phase;
-use crate::outbox::Order;
+use crate::outbox::{Entry, Order};
 use crate::world::World;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,14 @@ use std::fmt;
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::{AgentId, Attempt, CheckpointId, EpochId, Generation, JobId, JobVersion, RegionId};
-use weir_planner::manifest::{CheckpointKind, Manifest, RegionCut, TaskSet};
+use weir_planner::manifest::{CheckpointKind, Manifest, RegionCut};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{CheckpointDone, Failure, HubResponse, Level, Refusal, Sealed};
 use weir_planner::spec::Recovery;
+
+mod fit;
+
+pub use fit::{unfit, usable};
 
 /// Records of a job that are kept for people though nothing needs them any more (HUB-5).
 const HISTORY_MAX: usize = 100;
@@ -93,6 +97,21 @@ impl Checkpoint {
     pub fn is_kept(&self) -> bool {
         self.manifest.is_some()
     }
+
+    /// It was sealed, or will not be.
+    fn is_over(&self) -> bool {
+        match self.state {
+            CheckpointState::Waiting | CheckpointState::Running => false,
+            CheckpointState::Completed | CheckpointState::Failed | CheckpointState::Dropped => true,
+        }
+    }
+
+    /// It holds at least all that `other` holds, and more, of the same attempt.
+    fn is_ahead_of(&self, other: &Manifest) -> bool {
+        let Some(own) = self.manifest.as_ref().filter(|own| own.attempt == other.attempt) else { return false };
+        let later = |(region, cut): (&RegionId, &RegionCut)| own.cuts.get(region).is_some_and(|own| own.epoch >= cut.epoch);
+        other.cuts.iter().all(later) && epochs(&own.cuts) != epochs(&other.cuts)
+    }
 }
 
 fn epochs(cuts: &BTreeMap<RegionId, RegionCut>) -> Vec<(RegionId, EpochId)> {
@@ -101,44 +120,6 @@ fn epochs(cuts: &BTreeMap<RegionId, RegionCut>) -> Vec<(RegionId, EpochId)> {
 
 fn refused(class: Class, message: String) -> HubResponse {
     HubResponse::Refused(Refusal { class, message })
-}
-
-/// Why a manifest is not a checkpoint of this plan; `None` when it is.
-pub fn unfit(manifest: &Manifest, plan: &JobPlan) -> Option<String> {
-    let planned = TaskSet::of(plan);
-    if manifest.version != plan.version {
-        return Some(format!("it is of version {}, the job is at version {}", manifest.version, plan.version));
-    }
-    if manifest.planned.max_parallelism != planned.max_parallelism {
-        return Some(format!("it has {} key groups, the job {}", manifest.planned.max_parallelism, planned.max_parallelism));
-    }
-    let sorted = |set: &TaskSet| -> Vec<Vec<String>> {
-        let names = |tasks: &Vec<_>| {
-            let mut names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-            names.sort_unstable();
-            names
-        };
-        std::iter::once(names(&set.tasks)).chain(set.regions.iter().map(names)).collect()
-    };
-    if sorted(&manifest.planned) != sorted(&planned) {
-        return Some("it is not of exactly the planned tasks".to_owned());
-    }
-    let regions = |count: usize| (0..count).filter_map(|region| u32::try_from(region).ok().map(RegionId::new)).collect::<BTreeSet<_>>();
-    if manifest.cuts.keys().copied().collect::<BTreeSet<_>>() != regions(planned.regions.len()) {
-        return Some(format!("it has the cuts of {} regions, the job has {}", manifest.cuts.len(), planned.regions.len()));
-    }
-    for (region, cut) in &manifest.cuts {
-        let of_region = planned.regions.get(region.get() as usize);
-        let strange = cut.segments.iter().map(|of_task| &of_task.task).chain(cut.sinks.iter().map(|(task, _)| task));
-        // The handle of a file that a former task wrote stays with the first region (CKP-8).
-        if let Some(task) = strange.into_iter().find(|task| planned.tasks.contains(task) && of_region.is_none_or(|own| !own.contains(task)))
-        {
-            return Some(format!("the cut of region {region} has state of task {task}, which is not there"));
-        }
-    }
-    let segments = manifest.cuts.values().flat_map(|cut| &cut.segments).flat_map(|task| &task.segments).map(|segment| &segment.name);
-    let named = segments.chain(manifest.results.iter().map(|file| &file.name));
-    named.into_iter().find(|name| !manifest.files.contains_key(*name)).map(|name| format!("it does not say where file {name} is"))
 }
 
 impl World {
@@ -158,10 +139,12 @@ impl World {
         self.checkpoints.values().filter(move |checkpoint| checkpoint.job == *job)
     }
 
-    /// Those that are kept of the job itself, not of a dropped one of its name, oldest first.
+    /// Those that are kept of the job's line of cuts, what it was begun from first: not those of a dropped job of its name, nor
+    /// those that a start from nothing or from an earlier one has given up.
     pub fn own_checkpoints<'a>(&'a self, job: &'a JobId) -> impl DoubleEndedIterator<Item = &'a Arc<Checkpoint>> {
-        let since = self.jobs.get(job).map(|job| job.intent.since).unwrap_or_default();
-        self.checkpoints_of(job).filter(move |record| record.is_kept() && record.id > since)
+        let (since, base) = self.jobs.get(job).map(|job| (job.intent.since, job.intent.base)).unwrap_or_default();
+        let base = base.and_then(|base| self.checkpoints.get(&base)).filter(|record| record.is_kept());
+        base.into_iter().chain(self.checkpoints_of(job).filter(move |record| record.is_kept() && record.attempt > since))
     }
 
     /// What is kept under a job's name, oldest first.
@@ -267,6 +250,19 @@ impl World {
         }
     }
 
+    /// A process of this agent has ended: what it was making of stopped attempts is asked of the next one.
+    pub fn ask_again(&mut self, agent: &AgentId) {
+        let open = self.checkpoints.values().filter(|record| record.state == CheckpointState::Running);
+        let lost = |record: &&Arc<Checkpoint>| {
+            let ended = self.jobs.get(&record.job).is_some_and(|job| !job.intent.is_live());
+            let order = |id: CheckpointId| move |entry: &Arc<Entry>| matches!(entry.order, Order::Checkpoint { id: of, .. } if of == id);
+            ended && self.is_current(agent, &record.job, record.attempt) && !self.outbox.of_job(&record.job).any(order(record.id))
+        };
+        for record in open.filter(lost).cloned().collect::<Vec<_>>() {
+            self.send(agent.clone(), record.job.clone(), record.attempt, Order::Checkpoint { id: record.id, kind: record.kind });
+        }
+    }
+
     /// A checkpoint will not be made.
     pub fn fail_checkpoint(&mut self, id: CheckpointId, reason: String, now: Now) {
         let Some(record) = self.checkpoint_mut(id) else { return };
@@ -301,7 +297,7 @@ impl World {
         let asked = done.id.filter(|id| self.checkpoints.get(id).is_some_and(|record| record.job == done.job));
         let id = match asked {
             // Told twice it failed once.
-            Some(id) if self.checkpoints.get(&id).is_some_and(|record| record.state == CheckpointState::Failed) => return,
+            Some(id) if self.checkpoints.get(&id).is_some_and(|record| record.is_over()) => return,
             Some(id) => id,
             None => {
                 let id = self.next_checkpoint();
@@ -366,6 +362,12 @@ impl World {
             self.checkpoint_broke(agent, done, &Failure { class: Class::User, message: message.clone() }, now);
             return refused(Class::User, message);
         }
+        let dropped = asked.is_some_and(|id| self.checkpoints.get(&id).is_some_and(|record| record.state == CheckpointState::Dropped));
+        if dropped || self.checkpoints_of(&done.job).any(|record| record.is_ahead_of(manifest)) {
+            // News that was under way for long: sealed now, a start would go back to it.
+            let message = format!("checkpoint of job {}: it was given up, or a later one is sealed", done.job);
+            return refused(Class::Fenced, message);
+        }
         let id = asked.unwrap_or_else(|| self.next_checkpoint());
         let mut record = match self.checkpoints.get(&id) {
             Some(record) => record.as_ref().clone(),
@@ -382,10 +384,14 @@ impl World {
         record.manifest = Some(Manifest { id, ..manifest.clone() });
         let kind = record.kind;
         self.keep_checkpoint(record);
-        if let Some(job) = self.job_mut(&done.job)
-            && let Some(assignment) = &mut job.assignment
-        {
-            assignment.has_cut = true;
+        if let Some(job) = self.job_mut(&done.job) {
+            if job.intent.is_live() {
+                // The attempt has begun as it was told to: the next one goes on from here.
+                (job.intent.fresh, job.intent.from) = (false, None);
+            }
+            if let Some(assignment) = &mut job.assignment {
+                assignment.has_cut = true;
+            }
         }
         if kind == CheckpointKind::Savepoint {
             self.tell(&done.job, Level::Info, "savepoint", format!("savepoint {id} is complete"), now);
@@ -394,10 +400,17 @@ impl World {
         HubResponse::Sealed(Sealed { id, retained: self.retained(&done.job) })
     }
 
-    /// Gives up checkpoints of a job that are older than the newest `retention`; savepoints stay.
+    /// Gives up checkpoints of a job that are older than the newest `retention` of its line of cuts, and those of other lines once
+    /// this one has some; savepoints stay.
     fn retain(&mut self, job: &JobId, retention: u32) {
-        let kept = self.checkpoints_of(job).filter(|record| record.kind == CheckpointKind::Checkpoint && record.is_kept());
-        let old: Vec<CheckpointId> = kept.rev().skip(retention.max(1) as usize).map(|record| record.id).collect();
+        let passing = |record: &&Arc<Checkpoint>| record.kind == CheckpointKind::Checkpoint && record.is_kept();
+        let own = self.own_checkpoints(job).filter(passing).rev().take(retention.max(1) as usize);
+        let own: BTreeSet<CheckpointId> = own.map(|record| record.id).collect();
+        if own.is_empty() {
+            return self.forget_history(job);
+        }
+        let kept = self.checkpoints_of(job).filter(passing).map(|record| record.id);
+        let old: Vec<CheckpointId> = kept.filter(|id| !own.contains(id)).collect();
         for id in old {
             self.give_up_checkpoint(id);
         }
@@ -476,17 +489,6 @@ impl World {
             }
         }
     }
-}
-
-/// Whether a plan may go on from a manifest: not one of a later version (CKP-7).
-pub fn usable(manifest: &Manifest, plan: &JobPlan) -> Result<(), String> {
-    if manifest.version > plan.version {
-        return Err(format!(
-            "{} {} is of version {}, and version {} of job '{}' is older: run version {} or a higher one",
-            manifest.kind, manifest.id, manifest.version, plan.version, manifest.job, manifest.version
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

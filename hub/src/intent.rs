@@ -61,9 +61,13 @@ pub struct Intent {
     /// The next attempt begins from this checkpoint; kept like `fresh`.
     #[serde(default)]
     pub from: Option<CheckpointId>,
-    /// Last checkpoint id when the job was made: earlier ones are of a dropped namesake, and are begun from only when they are named.
+    /// Last attempt before the line of cuts that the job is on: what it and earlier ones sealed is of a dropped namesake, or was
+    /// given up by a start from something else, and is begun from only when it is named.
     #[serde(default)]
-    pub since: CheckpointId,
+    pub since: Attempt,
+    /// The checkpoint that this line was begun from.
+    #[serde(default)]
+    pub base: Option<CheckpointId>,
     /// Wall clock.
     pub created_at_ms: i64,
     /// Wall clock of the last move to running.
@@ -118,7 +122,8 @@ impl Intent {
             degraded: false,
             fresh: false,
             from: None,
-            since: CheckpointId::default(),
+            since: floor,
+            base: None,
             created_at_ms: now.wall_ms,
             started_at_ms: None,
             last_error: None,
@@ -182,8 +187,10 @@ impl Intent {
                 self.fresh |= fresh;
                 match from {
                     StartFrom::Newest => {}
-                    StartFrom::Fresh => self.from = None,
-                    StartFrom::Checkpoint(id) => (self.fresh, self.from) = (false, Some(id)),
+                    StartFrom::Fresh => (self.from, self.base, self.since) = (None, None, self.attempt),
+                    StartFrom::Checkpoint(id) => {
+                        (self.fresh, self.from, self.base, self.since) = (false, Some(id), Some(id), self.attempt);
+                    }
                 }
                 self.last_error = None;
                 self.waiting = None;

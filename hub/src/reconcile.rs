@@ -50,6 +50,9 @@ impl World {
         for id in self.live_on(agent) {
             self.confirm(&id, request, arrival, now);
         }
+        if arrival == Arrival::Started {
+            self.ask_again(agent);
+        }
         for running in &request.running {
             self.stop_stray(agent, &running.job, running.attempt);
         }
@@ -63,7 +66,10 @@ impl World {
         let Some(assignment) = &job.assignment else { return };
         let attempt = job.intent.attempt;
         let agent = &request.agent;
-        let effects = if assignment.store_id != request.store_id {
+        let effects = if assignment.store_id != request.store_id && self.can_move(id) {
+            let why = format!("agent '{agent}' has another data directory: the job goes on from its last checkpoint");
+            self.job_mut(id).map(|job| job.intent.gone(why))
+        } else if assignment.store_id != request.store_id {
             let reason = other_store(agent, &assignment.store_id, &request.store_id);
             self.job_mut(id).map(|job| job.intent.give_up(reason))
         } else if arrival == Arrival::Started {
@@ -271,8 +277,10 @@ impl World {
         let chosen = match pinned {
             Some(assignment) => match self.pinned_agent(assignment) {
                 Ok(agent) => Ok(agent),
+                // The hub has just started, and has not judged its agents (AGT-4).
+                Err(Unplaced::Soon) => Err(Unplaced::Soon),
                 Err(unplaced) if !self.can_move(id) => Err(unplaced),
-                Err(_) => self.heir(id, assignment, now),
+                Err(unplaced) => self.heir(id, assignment, unplaced, now),
             },
             None => self.free_agent(id, held.as_ref(), now),
         };
@@ -380,7 +388,7 @@ impl World {
         let local = goes_on.map(|held| LocalGrant {
             store_id: store_id.clone(),
             since: (held.horizon == Horizon::Sealed).then_some(since),
-            must_exist: has_cut,
+            must_exist: has_cut || !checkpoints.is_empty(),
         });
         let restore = match (fresh, local.is_none() && checkpoints.is_empty()) {
             (true, _) => Restore::Fresh,

@@ -41,8 +41,7 @@ impl World {
             uses: new.uses,
             stream: new.stream,
         });
-        let mut intent = Intent::new(id.clone(), number, new.desired, self.counters.attempt_floor, now);
-        intent.since = self.counters.last_checkpoint;
+        let intent = Intent::new(id.clone(), number, new.desired, self.counters.attempt_floor, now);
         self.jobs.insert(id.clone(), Arc::new(Job { intent, version: version.clone(), assignment: None, observation: None }));
         self.changes.jobs.insert(id.clone());
         self.changes.seen_jobs.insert(id.clone());

@@ -10,7 +10,7 @@ use weir_planner::error::Class;
 use weir_planner::id::{CheckpointId, EpochId, JobVersion, RegionId, TaskId};
 use weir_planner::keygroup::KEY_ENCODING_VERSION;
 use weir_planner::manifest::{CheckpointKind, MANIFEST_VERSION, Manifest, RegionCut, STATE_FORMAT_VERSION, SegmentRef, TaskSet};
-use weir_planner::protocol::{Action, AttemptState, CheckpointDone, CutGrant, HubResponse, Restore, Sealed};
+use weir_planner::protocol::{Action, AttemptState, CheckpointDone, Command, CutGrant, HubResponse, Restore, Sealed};
 use weir_planner::spec::{Horizon, Recovery};
 
 /// Job `j` runs as attempt 1 on agent `a`, session `s`.
@@ -178,6 +178,10 @@ fn retention_keeps_the_newest_and_every_savepoint() {
     let id = world.checkpoints_of(&job("j")).next().unwrap().id;
     assert_eq!(world.candidates(&job("j"), &plan(&spec("j")), Some(id), Recovery::LatestCheckpoint).unwrap().len(), 1);
     world.settle(at(2));
+    // The start waits until the former job is forgotten.
+    let (_, commands) = world.claim("s", at(2)).unwrap();
+    assert!(matches!(commands[..], [Command { action: Action::Forget { .. }, .. }]));
+    world.remove_command(commands[0].id);
     assert_eq!(started(&mut world, "s"), Restore::New);
 }
 
@@ -285,3 +289,5 @@ fn a_sealed_job_moves_when_its_agent_is_gone() {
     assert_eq!((grant.local, grant.checkpoints.len()), (None, 1));
     assert_eq!(refused(&world.checkpoint_done(&done("s", None, manifest(1, 9)), gone)), Some(Class::Fenced), "the old one seals no more");
 }
+
+mod line;

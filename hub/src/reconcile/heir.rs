@@ -16,18 +16,21 @@ impl World {
         self.jobs.get(id).is_some_and(sealed) && self.own_checkpoints(id).next().is_some()
     }
 
-    /// Another agent that is online and reads the state store of the one that had the job.
-    pub(super) fn heir(&self, id: &JobId, held: &Assignment, now: Now) -> Result<AgentId, Unplaced> {
-        let url = |id: &AgentId| self.fleet.get(id).map(|member| member.agent.state_url.clone());
-        let of_held = url(&held.agent).unwrap_or_default();
+    /// An agent that is online and reads the state store that the job's newest checkpoint is in. It may be the one that had the job,
+    /// with another data directory.
+    pub(super) fn heir(&self, id: &JobId, held: &Assignment, unplaced: Unplaced, now: Now) -> Result<AgentId, Unplaced> {
+        let location = self.own_checkpoints(id).next_back().map(|record| record.location.clone()).unwrap_or_default();
+        let reads =
+            |agent: &AgentId| self.fleet.get(agent).is_some_and(|member| member.agent.state_url == location && !location.is_empty());
         let mut candidates = self.fleet.candidates(now);
-        candidates.retain(|candidate| candidate.agent != held.agent && url(&candidate.agent).as_deref() == Some(of_held.as_str()));
+        candidates.retain(|candidate| reads(&candidate.agent));
         let node_ids = self.jobs.get(id).map(|job| job.version.spec.node_ids.as_slice()).unwrap_or_default();
-        place::choose(&candidates, node_ids).map_err(|_| {
-            Unplaced::NotYet(format!(
-                "agent '{}' is offline, and no other agent that is online has its state store {of_held}: the job goes on when one of them is there",
+        place::choose(&candidates, node_ids).map_err(|_| match unplaced {
+            Unplaced::NotYet(_) => Unplaced::NotYet(format!(
+                "agent '{}' is offline, and no other agent that is online has its state store {location}: the job goes on when one of them is there",
                 held.agent
-            ))
+            )),
+            Unplaced::Soon | Unplaced::Never(_) => unplaced,
         })
     }
 
