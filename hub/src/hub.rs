@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use weir_planner::error::{Class, Place};
-use weir_planner::id::{AgentId, Attempt, CheckpointId, Generation, JobId, JobVersion};
+use weir_planner::id::{AgentId, Attempt, Generation, JobId, JobVersion};
 use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AgentRequest, Event, HubResponse, JobObservation, ReadRequest, Refusal};
 use weir_planner::spec::{JobSpec, Sink, Source};
@@ -86,17 +86,6 @@ pub enum OnExists {
 pub enum DesiredState {
     Running,
     Stopped,
-}
-
-/// What a start begins from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartFrom {
-    /// What the job has decided last, as its `recovery` says.
-    Newest,
-    /// Nothing: what it has is deleted.
-    Fresh,
-    /// This checkpoint or savepoint; what came after it is deleted.
-    Checkpoint(CheckpointId),
 }
 
 /// How a job stands (spec 1.3); `Display` prints the lower-case word.
@@ -287,6 +276,7 @@ mod checkpoint;
 mod sample;
 mod wait;
 
+pub use checkpoint::StartFrom;
 pub use sample::Binder;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -371,8 +361,7 @@ impl Hub {
         self.job(&id).map(|info| info.as_ref().clone())
     }
 
-    /// Changes what is wanted. `if_generation` refuses with a conflict when it has moved on.
-    /// Another start than from the newest cut deletes what came after it; refused while running.
+    /// Changes what is wanted. Refused when `if_generation` has moved on, or a job that runs is to begin from something else.
     pub async fn set_desired(
         &self,
         job: &JobId,

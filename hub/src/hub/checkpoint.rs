@@ -1,10 +1,21 @@
 //! The hub's verbs for checkpoints and savepoints.
 
-use super::{DesiredState, Hub, Result, StartFrom};
+use super::{DesiredState, Hub, Result};
 use crate::checkpoint::Checkpoint;
 use std::sync::Arc;
 use weir_planner::id::{CheckpointId, JobId};
 use weir_planner::manifest::CheckpointKind;
+
+/// What a start begins from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartFrom {
+    /// What the job has decided last, as its `recovery` says.
+    Newest,
+    /// Nothing: what it has is deleted.
+    Fresh,
+    /// This checkpoint or savepoint; what came after it is deleted.
+    Checkpoint(CheckpointId),
+}
 
 impl Hub {
     /// Begins a checkpoint or savepoint of a job, and gives its id; [`Hub::wait_for_checkpoint`] waits for its end.
