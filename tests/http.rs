@@ -6,7 +6,7 @@
 mod support;
 
 use reqwest::Client;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use support::process::{Weir, temporary};
@@ -146,6 +146,139 @@ fn kill_9_loses_no_answered_record() {
     println!("{} rows answered, {again} requests failed, {doubled} rows came twice", all.len());
     assert!(lost.is_empty(), "answered and lost: {lost:?}");
     assert!(again > 0, "no kill met a request");
+}
+
+/// Clients that send requests of unique numbers, none of them twice, until they are told to stop.
+struct Senders {
+    at: Arc<Mutex<String>>,
+    done: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    /// Numbers that were answered with 200, and those of requests whose end is not known.
+    threads: Vec<std::thread::JoinHandle<(Vec<u64>, Vec<u64>)>>,
+}
+
+impl Senders {
+    fn start(clients: u64, rows: u64, at: String) -> Senders {
+        let (at, done, answered) = (Arc::new(Mutex::new(at)), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..clients).map(|number| {
+            let (at, done, answered) = (at.clone(), done.clone(), answered.clone());
+            std::thread::spawn(move || {
+                let (client, mut safe, mut unknown) = (client(), Vec::new(), Vec::new());
+                for request in 0.. {
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let from = (request * clients + number) * rows;
+                    let body: String = (from..from + rows).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+                    let address = at.lock().unwrap().clone();
+                    match post(&client, &address, body) {
+                        Some((200, _)) => {
+                            safe.extend(from..from + rows);
+                            answered.fetch_add(1, Ordering::AcqRel);
+                        }
+                        _ => unknown.extend(from..from + rows),
+                    }
+                    std::thread::yield_now();
+                }
+                (safe, unknown)
+            })
+        });
+        Senders { threads: threads.collect(), at, done, answered }
+    }
+
+    fn finish(self) -> (Vec<u64>, BTreeSet<u64>) {
+        self.done.store(true, Ordering::Release);
+        let (mut safe, mut unknown) = (Vec::new(), BTreeSet::new());
+        for thread in self.threads {
+            let (answered, rest) = thread.join().unwrap();
+            safe.extend(answered);
+            unknown.extend(rest);
+        }
+        (safe, unknown)
+    }
+}
+
+/// D1, D2, WAL-2: with an input log a request is answered long before an epoch holds its rows; killed at once after
+/// answers, again and again, every answered row is in the result exactly once, and what had no answer at most once.
+fn kill_9_right_after_the_answer(backend: &str, horizon: &str) {
+    const CLIENTS: u64 = 3;
+    let data = temporary();
+    let mut weir = Weir::up(data.path());
+    let sql = weir.sql();
+    sql.run(&format!(
+        "CREATE SOURCE numbers_in (n BIGINT) WITH (connector = 'http', address = '127.0.0.1:0', path = '/in', format = 'json', \
+         durability.enabled = true, durability.backend = '{backend}', durability.compression = 'lz4')"
+    ));
+    // An epoch takes longer than a round: rows that come out of the log were in no cut.
+    sql.run(&format!(
+        "CREATE JOB numbers WITH (checkpoint.epoch = '2500ms', checkpoint.interval = '5s', parallelism = 2, horizon = '{horizon}') \
+         AS SELECT n FROM numbers_in"
+    ));
+    let senders = Senders::start(CLIENTS, 20, weir.listens("numbers"));
+    for round in 1..=5 {
+        until("requests are answered", PATIENCE, || (senders.answered.load(Ordering::Acquire) >= round * 4 * CLIENTS).then_some(()));
+        weir = weir.again();
+        let now = weir.listens("numbers");
+        *senders.at.lock().unwrap() = now;
+    }
+    until("requests are answered", PATIENCE, || (senders.answered.load(Ordering::Acquire) >= 24 * CLIENTS).then_some(()));
+    // The last kill comes when all is answered and nothing is under way.
+    let (safe, unknown) = senders.finish();
+    weir = weir.again();
+    weir.listens("numbers");
+    let sql = weir.sql();
+    let found = until("what was answered is in the result", PATIENCE, || {
+        let found = counts(&sql, "numbers");
+        safe.iter().all(|n| found.contains_key(n)).then_some(found)
+    });
+    let doubled: Vec<_> = found.iter().filter(|(_, count)| **count > 1).collect();
+    println!("{} rows answered, {} of unknown end, {} of those are in", safe.len(), unknown.len(), found.len() - safe.len());
+    assert!(doubled.is_empty(), "rows that are there more than once: {doubled:?}");
+    let all: BTreeSet<u64> = safe.iter().chain(&unknown).copied().collect();
+    assert!(found.keys().all(|n| all.contains(n)));
+}
+
+#[test]
+fn kill_9_right_after_an_answer_loses_and_doubles_nothing() {
+    kill_9_right_after_the_answer("local", "local");
+}
+
+#[test]
+fn kill_9_with_a_log_in_the_state_store_loses_and_doubles_nothing() {
+    kill_9_right_after_the_answer("object_store", "local");
+}
+
+/// EPO-8: rows are given again and trimmed by what is sealed, and answers do not wait for it.
+#[test]
+fn kill_9_of_a_sealed_job_loses_and_doubles_nothing() {
+    kill_9_right_after_the_answer("object_store", "sealed");
+}
+
+/// WAL-1: what a log cannot be is refused at the statement, with its place and the way out.
+#[test]
+fn a_log_that_cannot_be_is_refused() {
+    let data = temporary();
+    let weir = Weir::up(data.path());
+    let sql = weir.sql();
+    let refused = |connector: &str, log: &str, told: &str| {
+        let source = format!("CREATE SOURCE s (n BIGINT) WITH (connector = {connector}, format = 'json', durability.enabled = true{log})");
+        let said = match sql.try_rows(&source) {
+            Err(error) => error,
+            Ok(_) => {
+                let error = sql.error("CREATE JOB j AS SELECT n FROM s");
+                sql.run("DROP SOURCE s");
+                error
+            }
+        };
+        let said = format!("{said:?}");
+        assert!(said.contains(told), "{told}: {said}");
+    };
+    let http = "'http', address = '127.0.0.1:0', path = '/in'";
+    refused(http, ", durability.compression = 'gzip'", "use none, lz4 or zstd");
+    refused(http, ", durability.sync = 'periodic'", "allow_loss");
+    refused(http, ", durability.path = '/var/log'", "not below the data directory");
+    refused(http, ", acknowledge = 'received'", "answers before the records are in it");
+    refused("'generate', context = '{\"n\": 1}'", "", "read again from its position");
 }
 
 /// JOB-3: rows go from one job's http sink to another's http source, each exactly once while nothing fails.

@@ -16,6 +16,7 @@ use crate::runner::{self, Connectors, Context, Options};
 use crate::sample;
 use crate::secret::{Environment, Secrets};
 use crate::shard::Shards;
+use crate::wal;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -310,6 +311,7 @@ impl Agent {
         .await?;
         if let (Some(store), Some(retained)) = (&self.inner.context.store, retained) {
             sweep(store, job, attempt, Sweep::All, retained).await?;
+            wal::object::forget(store, job, attempt).await?;
         }
         let mut jobs = self.inner.jobs.lock();
         if jobs.get(job).is_some_and(|j| j.attempt.id <= attempt) {

@@ -18,6 +18,7 @@ pub use card::cards;
 use crate::error::Error;
 use crate::format::{self, Decoded, json::JsonEncoder};
 use crate::secret::Secrets;
+use crate::wal;
 use arrow::array::RecordBatch;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct Opening {
     pub clock: Arc<dyn Clock>,
     /// Directory of the job's result files.
     pub result_dir: PathBuf,
+    /// Where input logs are.
+    pub log: wal::Place,
     /// Gives values for references, and takes them out of messages.
     pub secrets: Arc<Secrets>,
     /// Runs what connectors do on sockets.
@@ -72,7 +75,15 @@ pub fn open_source(work: &SourceWork, output: &Schema, positions: &[SplitPositio
         SourceOptions::Memory(options) => Box::new(memory::open(options, work, positions, &opening)?),
         SourceOptions::File(options) => Box::new(file::FileSource::open(options, work, positions, &opening)?),
         SourceOptions::Kafka(options) => Box::new(kafka::source::KafkaSource::open(options, work, positions, &opening)?),
-        SourceOptions::Http(options) => Box::new(http::source::HttpSource::open(options, work, positions, &opening)?),
+        SourceOptions::Http(options) => {
+            let open = |positions: &[SplitPosition]| -> Result<Box<dyn Source>, Error> {
+                Ok(Box::new(http::source::HttpSource::open(options, work, positions, &opening)?))
+            };
+            match wal::Durable::of(work)? {
+                None => open(positions)?,
+                Some(durable) => Box::new(wal::LoggedSource::open(durable, http::source::SPLIT, work, output, positions, &opening, open)?),
+            }
+        }
     })
 }
 
@@ -210,7 +221,7 @@ fn recorded<'a>(positions: &'a [SplitPosition], split: &str) -> Option<&'a Split
 /// Next row, whether it has ended, and event-time progress of a split that counts rows.
 ///
 /// Errors: `Corrupt` for a position of another kind.
-fn resume_row(positions: &[SplitPosition], split: &str, name: &str) -> Result<(u64, bool, Option<i64>), Fault> {
+pub(crate) fn resume_row(positions: &[SplitPosition], split: &str, name: &str) -> Result<(u64, bool, Option<i64>), Fault> {
     match recorded(positions, split) {
         None => Ok((0, false, None)),
         Some(SplitPosition { position: Position::Row(row), ended, time_max_ms, .. }) => Ok((*row, *ended, *time_max_ms)),

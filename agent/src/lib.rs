@@ -16,6 +16,7 @@ pub mod format;
 pub mod secret;
 pub mod segment;
 pub mod decision;
+pub mod wal;
 pub mod checkpoint;
 pub mod gauge;
 pub mod clock;

@@ -4,6 +4,7 @@
 //! ignored; what is harmless is accepted and told by [`notices`].
 
 pub mod columns;
+mod durability;
 pub mod flow;
 pub mod graph;
 mod http;
@@ -85,6 +86,7 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
         | SourceOptions::Kafka(_)
         | SourceOptions::Memory(_) => None,
     }));
+    notices.extend(spec.sources.iter().filter_map(|source| durability::notice(spec, source)));
     for operator in &spec.operators {
         let asked = operator.parallelism.unwrap_or(spec.parallelism);
         if asked > 1 && operator.kind.timed_window().is_some_and(|window| window.keys.is_empty()) {

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `jobs/<job>/files/<attempt>/<name>` | a segment or result file, as the agent of that attempt uploaded it |
 //! | `jobs/<job>/checkpoints/<id>.json` | a manifest, made only if absent, after everything that it names |
+//! | `jobs/<job>/wal/<task>/<number>` | a part of an input log (docs/decision/013) |
 //!
 //! The attempt in the name keeps an agent that has lost the job from deleting what its successor wrote.
 

@@ -7,7 +7,7 @@ use crate::connector::{DecodeColumn, Format, SinkOptions, SourceOptions};
 use crate::expr::{Aggregate, AggregateFunction, Expr, Typed};
 use crate::id::{ChainId, JobId, JobVersion, OperatorId, RegionId, TaskId};
 use crate::schema::{Column, ColumnType, META_TIMESTAMP, Schema, error_rows, late_rows};
-use crate::spec::{Batch, Buffer, Checkpoint, Delivery, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
+use crate::spec::{Batch, Buffer, Checkpoint, Delivery, Durability, ErrorPolicy, Horizon, LatePolicy, OnOverflow, Projection};
 use crate::time::TimeUnit;
 use crate::window::Windows;
 use serde::{Deserialize, Serialize};
@@ -110,6 +110,9 @@ pub struct SourceWork {
     pub batch: Batch,
     /// Every split ends by itself.
     pub bounded: bool,
+    /// Its input log, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
 }
 
 /// Event time of a source.

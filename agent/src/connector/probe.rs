@@ -91,6 +91,14 @@ pub fn probe(subtask: u32, parallelism: u32, dir: &Path) -> Probe {
         wake: alarm.clone(),
         clock: clock.clone(),
         result_dir: dir.to_owned(),
+        log: crate::wal::Place {
+            dir: dir.join("wal"),
+            store: None,
+            attempt: Attempt::new(1),
+            empty: false,
+            cut: None,
+            tell: Arc::new(|_, _, _| {}),
+        },
         secrets: Arc::new(Secrets::new(no_environment)),
         runtime: RUNTIME.handle().clone(),
     };
@@ -111,6 +119,7 @@ pub fn work(options: SourceOptions, format: Option<Format>, columns: &[(&str, &s
         on_error,
         batch: weir_planner::spec::Batch::default(),
         bounded: true,
+        durability: None,
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Opened {
     pub undecided: BTreeSet<OperatorId>,
     /// Why what was decided here may not be used; then nothing of it is given, and a checkpoint must take its place.
     pub refused: Option<String>,
+    /// It was told to begin from nothing: nothing that was kept under the job's name is its own.
+    pub empty: bool,
 }
 
 type Reply<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -238,7 +240,7 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
     {
         return Err(fenced(id, job.attempt, Some(before.attempt)));
     }
-    let mut opened = Opened::default();
+    let mut opened = Opened { empty: matches!(restore, Restore::Fresh | Restore::New), ..Opened::default() };
     {
         let regions = write.open_table(REGIONS).map_err(|e| storage(path, e))?;
         opened.regions = regions_of(&regions, id, path)?;
@@ -250,7 +252,7 @@ fn open(write: &WriteTransaction, path: &Path, store_id: &str, id: &JobId, job: 
         Restore::Fresh if before.as_ref().is_some_and(|b| b.attempt == job.attempt) => {}
         Restore::Fresh => {
             clear(write, path, id)?;
-            opened = Opened::default();
+            opened = Opened { empty: true, ..Opened::default() };
         }
         Restore::New if before.as_ref().is_some_and(|b| b.attempt != job.attempt) => {
             let message = format!(

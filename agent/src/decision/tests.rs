@@ -165,7 +165,7 @@ fn fresh_deletes_once() {
     let store = Decisions::open(dir.path()).unwrap();
     store.open_attempt(attempt(1), &job(), Restore::Fresh).unwrap();
     store.decide(decision(1, 1, vec![file("a", 1)])).unwrap();
-    assert_eq!(store.open_attempt(attempt(2), &job(), Restore::Fresh).unwrap(), super::Opened::default());
+    assert_eq!(store.open_attempt(attempt(2), &job(), Restore::Fresh).unwrap(), super::Opened { empty: true, ..super::Opened::default() });
     store.decide(decision(2, 1, vec![file("b", 1)])).unwrap();
     let again = store.open_attempt(attempt(2), &job(), Restore::Fresh).unwrap();
     assert_eq!((again.regions[&RegionId::new(0)].epoch.attempt, again.results), (Attempt::new(2), vec![file("b", 1)]));

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::region::{JobDirs, blocking};
 use crate::segment;
 use crate::shard::Seat;
+use crate::wal::Place;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,11 @@ use weir_planner::id::{Attempt as AttemptId, ChainId, EpochId, OperatorId, Regio
 use weir_planner::manifest::Manifest;
 use weir_planner::plan::{JobPlan, PlanOperator, Work};
 use weir_planner::protocol::{Level, Restore};
+use weir_planner::spec::{DurabilityBackend, Horizon};
+
+/// What a log on one machine cannot keep (WAL-4).
+const LOCAL_LOG: &str = "the input log is on this agent's disk, but the job may go on elsewhere: if the disk is lost, so are the rows after \
+                         the last checkpoint; durability.backend 'object_store' keeps them with the checkpoints";
 
 /// Seats by chain instance.
 pub type Seats = BTreeMap<(ChainId, u32), Arc<Seat>>;
@@ -115,7 +121,7 @@ async fn adopt(context: &Arc<Context>, attempt: &Arc<Attempt>, manifest: &Manife
     let (regions, _) = fitting(&before, &record, manifest.cuts.clone(), &attempt.job)?;
     let no_store = || Error::new(Class::User, format!("job {}: this agent has no state store, where its checkpoint is", attempt.job));
     fetch(context.store.as_ref().ok_or_else(no_store)?, manifest, dirs).await?;
-    let opened = Opened { regions, results: manifest.results.clone(), undecided, refused: None };
+    let opened = Opened { regions, results: manifest.results.clone(), undecided, refused: None, empty: false };
     let (shared, started, place) = (context.clone(), attempt.clone(), dirs.clone());
     blocking(move || {
         let images = load(&opened, &started, &place)?;
@@ -229,7 +235,7 @@ fn tasks_of(plan: &JobPlan, wanted: fn(&Work) -> bool) -> impl Iterator<Item = (
 /// what was opened is in `open`.
 pub async fn connectors(
     context: &Arc<Context>,
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     opened: &Opened,
     seats: &Seats,
     dirs: &JobDirs,
@@ -238,6 +244,17 @@ pub async fn connectors(
     let mut orders = attempt.orders();
     let plan = &attempt.plan;
     let runtime = tokio::runtime::Handle::current();
+    let place = |operator: &OperatorId| {
+        let (attempt, clock, source) = (attempt.clone(), context.clock.clone(), operator.to_string());
+        Place {
+            dir: dirs.job.join("wal"),
+            store: context.store.clone(),
+            attempt: attempt.id,
+            empty: opened.empty,
+            cut: opened.regions.values().filter(|cut| cut.positions.contains_key(operator)).map(|cut| cut.epoch.attempt).max(),
+            tell: Arc::new(move |level, kind, message| attempt.note(clock.wall_ms(), level, kind, message, Some(source.clone()), 1)),
+        }
+    };
     let opening = |operator: &PlanOperator, chain: ChainId, subtask: u32, parallelism: u32| -> Result<Opening, Error> {
         let seat = seats.get(&(chain, subtask)).ok_or_else(|| Error::new(Class::Bug, format!("chain {chain}-{subtask} has no seat")))?;
         let wake: Arc<dyn Wake> = seat.clone();
@@ -250,6 +267,7 @@ pub async fn connectors(
             wake,
             clock: context.clock.clone(),
             result_dir: dirs.results.clone(),
+            log: place(&operator.id),
             secrets: attempt.secrets.clone(),
             runtime: runtime.clone(),
         })
@@ -272,6 +290,10 @@ pub async fn connectors(
         let Work::Source(work) = &operator.work else { continue };
         let task = TaskId { operator: operator.id.clone(), subtask };
         let positions = positions_of(opened.regions.values(), &operator.id);
+        let log = work.durability.as_ref().filter(|log| log.enabled && log.backend == DurabilityBackend::Local);
+        if log.is_some() && plan.horizon == Horizon::Sealed {
+            attempt.note(context.clock.wall_ms(), Level::Warn, "wal_local", LOCAL_LOG.to_owned(), Some(operator.id.to_string()), 1);
+        }
         let (work, schema, opening, connectors) =
             (work.clone(), operator.output.clone(), opening(operator, chain, subtask, parallelism)?, context.connectors.clone());
         let source =

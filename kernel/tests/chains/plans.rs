@@ -88,6 +88,7 @@ pub fn source(name: &str, shape: &Shape) -> PlanOperator {
         on_error: ErrorPolicy::Fail,
         batch: Batch::default(),
         bounded: shape.bounded,
+        durability: None,
     };
     PlanOperator { id: id(name), output: input(), work: Work::Source(work) }
 }

@@ -1,12 +1,12 @@
 //! Rules on sources: connector options, codec, columns, event time.
 
 use super::columns::{held_rows, is_pending, of_source};
-use super::{declared_names, duration, not_available, out_of_range, unknown_operator};
+use super::{declared_names, durability, duration, not_available, out_of_range, unknown_operator};
 use crate::connector::{Format, Generate, GenerateKind, KafkaSource, ScanStart, SourceOptions};
 use crate::error::Fault;
 use crate::schema::ColumnType;
 use crate::secret::refers;
-use crate::spec::{DurabilitySync, JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, TimeMode, WatermarkStrategy};
+use crate::spec::{JobSpec, LatePolicy, OperatorKind, Source, SourceColumn, TimeMode, WatermarkStrategy};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(spec: &JobSpec, faults: &mut Vec<Fault>) {
@@ -53,18 +53,7 @@ fn one(source: &Source, path: &str, faults: &mut Vec<Fault>) {
     codec(source, path, faults);
     columns(source, path, faults);
     time(source, path, faults);
-    if let Some(durability) = &source.durability
-        && durability.sync == DurabilitySync::Periodic
-        && !durability.allow_loss
-    {
-        let message = format!("durability.sync 'periodic' of source '{id}' may lose what it took last, and allow_loss is false");
-        let fault = Fault::new("periodic_loss", format!("{path}.durability.sync"), message);
-        faults.push(fault.with_hint("set durability.allow_loss to true, or sync to group_commit"));
-    }
-    if source.durability.as_ref().is_some_and(|durability| durability.enabled) {
-        let hint = "leave it out: sources that can be read again lose nothing without it";
-        faults.push(not_available(format!("{path}.durability"), "the input log (durability)", hint));
-    }
+    durability::check(source, path, faults);
     for (field, value, most) in [("rows", source.batch.rows, 1 << 20), ("bytes", source.batch.bytes, 1 << 30)] {
         if !(1..=most).contains(&value) {
             faults.push(out_of_range(format!("{path}.batch.{field}"), field, value, &format!("1 to {most}")));

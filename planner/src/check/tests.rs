@@ -1,6 +1,7 @@
 //! One row a rule: a legal job, one change, the fault that it must give.
 
 mod columns;
+mod durability;
 mod windows;
 
 use super::{check, notices};
@@ -160,14 +161,12 @@ fn what_is_not_available_is_refused() {
     refused("/state", json!({"ttl_ms": 1000}), "state.ttl_ms");
     refused("/resources", json!({"memory_bytes": 1_000_000}), "resources.memory_bytes");
     refused("/resources", json!({"cpu_millicores": 500}), "resources.cpu_millicores");
-    refused("/sources/0/durability", json!({"enabled": true}), "sources[0].durability");
     refused("/sources/0/config/topics", json!(["^bids.*"]), "sources[0].config.topics[0]");
     refused("/sinks/1/delivery", json!("exactly_once"), "sinks[1].delivery");
     refused("/sinks/0/delivery", json!("upsert"), "sinks[0].delivery");
     refused("/sinks/1/on_error", json!({"policy": "skip"}), "sinks[1].on_error");
     refused("/sinks/1/codec", json!({"type": "csv"}), "sinks[1].codec");
     gives(&[("/sinks/0/delivery", json!("exactly_once"))], &[]);
-    gives(&[("/sources/0/durability", json!({"enabled": false}))], &[]);
 }
 
 /// JOB-4: the graph.

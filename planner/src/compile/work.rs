@@ -64,6 +64,7 @@ fn of_source_entry(source: &Source, output: &Schema) -> SourceWork {
         on_error: source.on_error.policy,
         batch: source.batch.clone(),
         bounded: source.config.is_bounded(),
+        durability: source.durability.clone().filter(|asked| asked.enabled),
     }
 }
 

@@ -71,6 +71,7 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         on_error: ErrorPolicy::Fail,
         batch: Batch::default(),
         bounded: false,
+        durability: None,
     };
     let count = Aggregate {
         function: AggregateFunction::Count,

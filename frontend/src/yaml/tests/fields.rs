@@ -129,18 +129,6 @@ fn table() -> Vec<(&'static str, Value, Value, Fate)> {
         ("/sources/0/time/allowed_lateness_ms", json!(5000), json!(0), Works),
         ("/sources/0/time/late_event_policy", json!("update"), json!("drop"), Works),
         ("/sources/0/time/idle_advance_ms", json!(5000), Value::Null, Works),
-        (
-            "/sources/0/durability",
-            json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4"}),
-            Value::Null,
-            Later,
-        ),
-        (
-            "/sources/0/durability",
-            json!({"enabled": true, "sync": "per_entry", "allow_loss": false, "backend": "local"}),
-            Value::Null,
-            Later,
-        ),
         ("/sources/0/on_error/policy", json!("skip"), json!("fail"), Works),
         ("/sources/0/batch/rows", json!(5), json!(8192), Works),
         ("/sources/0/batch/bytes", json!(5000), json!(1 << 20), Works),
@@ -173,7 +161,23 @@ fn together() -> Vec<(Vec<(&'static str, Value)>, Fate)> {
             ],
             Either,
         ),
+        (
+            logged(
+                json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4"}),
+            ),
+            Works,
+        ),
+        (logged(json!({"enabled": true, "sync": "per_entry", "allow_loss": false, "backend": "local"})), Works),
         (vec![("/sinks/1/delivery", json!("upsert")), ("/sinks/1/key", json!(["k"]))], Later),
+    ]
+}
+
+/// An input log, before a source that cannot be read again.
+fn logged(durability: Value) -> Vec<(&'static str, Value)> {
+    vec![
+        ("/sources/0/durability", durability),
+        ("/sources/0/input_type", json!("http")),
+        ("/sources/0/config", json!({"address": "127.0.0.1:0"})),
     ]
 }
 
