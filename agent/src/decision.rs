@@ -19,8 +19,9 @@ use crate::segment;
 use commit::{Committer, Request};
 use parking_lot::RwLock;
 use record::{decode, encode};
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_kernel::io::ResultFile;
@@ -66,7 +67,8 @@ fn storage(store: &Path, source: impl Into<redb::Error>) -> Error {
     let source: redb::Error = source.into();
     let class = match source {
         redb::Error::Corrupted(_) | redb::Error::UpgradeRequired(_) => Class::Corrupt,
-        redb::Error::Io(ref e) if e.kind() == std::io::ErrorKind::InvalidData => Class::Corrupt,
+        // A page past the end: the file is shorter than it says.
+        redb::Error::Io(ref e) if matches!(e.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => Class::Corrupt,
         _ => Class::Retry,
     };
     Error::because(class, format!("decision store {}", store.display()), source)
@@ -86,7 +88,7 @@ fn make(path: &Path) -> Result<(), Error> {
     let unfinished = path.with_extension("redb.new");
     match std::fs::remove_file(&unfinished) {
         Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(disk(e)),
     }
     drop(open_or_make(&unfinished)?);
@@ -94,10 +96,16 @@ fn make(path: &Path) -> Result<(), Error> {
     path.parent().map_or(Ok(()), segment::sync_dir)
 }
 
+/// How every open reads the file: once and whole, since a plain one believes a damaged page, or panics at it (B4). The file is
+/// small, a few records a job.
+fn builder() -> Builder {
+    let mut builder = Database::builder();
+    builder.set_check_integrity_on_open(true);
+    builder
+}
+
 fn open_or_make(path: &Path) -> Result<Database, Error> {
-    // Every open reads the file once: a plain one believes a damaged page, or panics at it (B4). The
-    // file is small, a few records a job.
-    Database::builder().set_check_integrity_on_open(true).create(path).map_err(|e| match e {
+    builder().create(path).map_err(|e| match e {
         DatabaseError::DatabaseAlreadyOpen => Error::new(
             Class::User,
             format!("{} is in use by another process; give this one another --data-dir or stop the other", path.display()),
@@ -324,5 +332,7 @@ pub use retain::SMALL_FILES_MAX;
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod outage;
 #[cfg(test)]
 mod tests;

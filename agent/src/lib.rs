@@ -21,3 +21,5 @@ pub mod checkpoint;
 pub mod gauge;
 pub mod clock;
 pub mod error;
+#[cfg(test)]
+mod power;
