@@ -17,7 +17,8 @@
 use super::{Contents, Found, Frame, Place};
 use crate::error::Error;
 use crate::segment::sync_dir;
-use redb::{Database, Durability, ReadableDatabase, TableDefinition};
+use redb::backends::InMemoryBackend;
+use redb::{Database, Durability, ReadableDatabase, StorageBackend, TableDefinition};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -276,7 +277,8 @@ fn marked(bytes: &[u8]) -> u64 {
     marks.max().unwrap_or(0)
 }
 
-fn write(db: &Database, frames: &[Frame], end: u64) -> Result<(), redb::Error> {
+/// Puts entries and how far they go into a file, in one commit.
+pub(super) fn write(db: &Database, frames: &[Frame], end: u64) -> Result<(), redb::Error> {
     let mut write = db.begin_write()?;
     write.set_durability(Durability::Immediate)?;
     {
@@ -290,10 +292,14 @@ fn write(db: &Database, frames: &[Frame], end: u64) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// The entries of a file as redb has them.
-fn committed(path: &Path) -> Result<Vec<Frame>, String> {
+/// The entries of a file as redb has them. It gets a copy: an open may repair, and overwrites or cuts off what it believes to
+/// be free, although the frames there can be the only ones; every read must find the same.
+fn committed(bytes: &[u8]) -> Result<Vec<Frame>, String> {
     let read = || -> Result<Vec<Frame>, redb::Error> {
-        let db = Database::builder().set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true).open(path)?;
+        let copy = InMemoryBackend::new();
+        copy.set_len(bytes.len() as u64)?;
+        copy.write(0, bytes)?;
+        let db = Database::builder().set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true).create_with_backend(copy)?;
         let read = db.begin_read()?;
         let entries = read.open_table(ENTRIES)?;
         let mut frames = Vec::new();
@@ -317,9 +323,8 @@ impl Part {
     ///
     /// Errors: `Retry` when the file cannot be read at all.
     pub fn read(&self) -> Result<Contents, Error> {
-        // Before redb opens it: that may repair it, and write where it believes it to be free.
         let bytes = std::fs::read(&self.path).map_err(|e| failed("read", &self.path, e))?;
-        let committed = committed(&self.path);
+        let committed = committed(&bytes);
         let goal = marked(&bytes).min(self.until.unwrap_or(u64::MAX));
         let whole = matches!(&committed, Ok(frames) if frames.last().map_or(self.first, Frame::end) >= goal);
         let (kept, trouble) = match committed {

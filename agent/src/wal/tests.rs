@@ -2,6 +2,7 @@
 
 mod local;
 mod object;
+mod outage;
 
 use super::{Compression, Entry, Frame, Place};
 use crate::checkpoint::store::StateStore;
