@@ -191,7 +191,10 @@ fn judge(store: &Decisions, states: &[Model], outage: &Outage, what: &str) -> us
     let holds = (outage.confirmed..=outage.asked).rev().find(|at| states[*at] == found);
     holds.unwrap_or_else(|| {
         let elsewhere: Vec<usize> = (0..states.len()).filter(|at| states[*at] == found).collect();
-        panic!("{what}: {} of {} requests were confirmed, and what is found is that of {elsewhere:?}: {found:?}", outage.confirmed, outage.asked)
+        panic!(
+            "{what}: {} of {} requests were confirmed, and what is found is that of {elsewhere:?}: {found:?}",
+            outage.confirmed, outage.asked
+        )
     })
 }
 

@@ -67,7 +67,12 @@ fn judge(bytes: &[u8], outage: &Outage, frames: &[Frame], dir: &Path, how: &str)
     assert!(read.starts_with(confirmed), "{how}: {} of {} confirmed entries, {damage:?}", read.len(), confirmed.len());
     // Of those under way any may have arrived, in their order and each once.
     let mut rest = asked[confirmed.len()..].iter();
-    assert!(read[confirmed.len()..].iter().all(|entry| rest.any(|asked| asked == entry)), "{how}: {} entries of {}", read.len(), asked.len());
+    assert!(
+        read[confirmed.len()..].iter().all(|entry| rest.any(|asked| asked == entry)),
+        "{how}: {} entries of {}",
+        read.len(),
+        asked.len()
+    );
     assert!(damage.is_empty() || outage.confirmed < outage.asked, "{how}: {damage:?}");
     assert_eq!(end, read.last().map_or(0, Frame::end), "{how}");
     assert!(std::fs::read(&path).unwrap() == bytes, "{how}: reading changed the file, so that the next start may find less");

@@ -1,0 +1,195 @@
+//! Processes of the built binary, a hub with two agents or all in one, and what can be done to them.
+
+use super::support::process::{Running, WEIR, Weir, guarded, weir_command};
+use super::support::{PATIENCE, until};
+use rand::Rng;
+use rand::rngs::StdRng;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// An agent that is silent for so long counts as gone.
+pub const LEASE: Duration = Duration::from_millis(2_000);
+
+/// One of them: 0 has the doors, and the others are its agents.
+pub type Who = usize;
+
+/// What has the doors, and its agents.
+pub struct Cluster {
+    /// Where everything lies.
+    root: PathBuf,
+    agents_at: String,
+    all: Vec<Option<Weir>>,
+    /// Data directories that were given up, and moved away.
+    given_up: usize,
+}
+
+/// A command of `weir` that gets an error and no signal for a write past its limit.
+fn limitable(args: &[String]) -> Command {
+    let mut command = guarded("sh");
+    // Nothing of the caller's settings.
+    for (variable, _) in weir_command().get_envs().filter(|(_, value)| value.is_none()) {
+        command.env_remove(variable);
+    }
+    command.args(["-c", "trap '' XFSZ && exec \"$@\"", "sh", WEIR]).args(args).stdin(std::process::Stdio::null());
+    command
+}
+
+impl Cluster {
+    /// A hub and two agents.
+    pub fn apart(root: &Path) -> Cluster {
+        Cluster::start(root, 3)
+    }
+
+    /// `weir up`.
+    pub fn in_one(root: &Path) -> Cluster {
+        Cluster::start(root, 1)
+    }
+
+    fn start(root: &Path, processes: usize) -> Cluster {
+        let all = (0..processes).map(|_| None).collect();
+        let mut cluster = Cluster { root: root.to_owned(), agents_at: "127.0.0.1:0".to_owned(), all, given_up: 0 };
+        cluster.up(0);
+        cluster.agents_at = cluster.doors().agents().trim_start_matches("http://").to_owned();
+        cluster.all_up();
+        cluster
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The process with the doors, which runs.
+    pub fn doors(&self) -> &Weir {
+        self.all[0].as_ref().unwrap()
+    }
+
+    fn name(&self, who: Who) -> &'static str {
+        if self.all.len() == 1 { "up" } else { ["hub", "one", "two"][who] }
+    }
+
+    fn dir(&self, who: Who) -> PathBuf {
+        self.root.join(self.name(who))
+    }
+
+    fn args(&self, who: Who) -> Vec<String> {
+        let (name, dir) = (self.name(who), self.dir(who));
+        if who == 0 {
+            let mut args = Weir::serving_args(name, &dir);
+            args.last_mut().unwrap().clone_from(&self.agents_at);
+            args.extend(["--lease-ms".to_owned(), LEASE.as_millis().to_string()]);
+            return args;
+        }
+        let (hub, store) = (format!("http://{}", self.agents_at), format!("file://{}", self.root.join("store").display()));
+        let dir = dir.to_str().unwrap();
+        let args = ["agent", "--data-dir", dir, "--hub", &hub, "--node-id", name, "--shards", "1", "--state-url", &store];
+        args.iter().map(ToString::to_string).collect()
+    }
+
+    fn up(&mut self, who: Who) {
+        if self.all[who].is_none() {
+            let args = self.args(who);
+            self.all[who] = Some(Weir::start_command(limitable(&args), args));
+        }
+    }
+
+    /// Starts those that do not run.
+    pub fn all_up(&mut self) {
+        (0..self.len()).for_each(|who| self.up(who));
+    }
+
+    /// Starts one and kills it after so long, whatever it is about then.
+    pub fn stillborn(&self, who: Who, life: Duration) {
+        let mut running = Running::spawn(limitable(&self.args(who)));
+        std::thread::sleep(life);
+        let ended = running.ended();
+        assert!(ended.is_none(), "{} ended by itself with {ended:?}\n{}", self.name(who), running.log());
+        running.kill();
+    }
+
+    /// Panics unless all that should run do, and nothing panicked.
+    pub fn check(&mut self) {
+        for weir in self.all.iter_mut().flatten() {
+            weir.must_run();
+            let err = weir.process().err();
+            assert!(!err.contains("panicked"), "{err}");
+        }
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self, who: Who) {
+        self.all[who] = None;
+    }
+
+    /// Stops a process for a while; it believes that no time has passed.
+    pub fn freeze(&mut self, who: Who, how_long: Duration) {
+        let process = self.all[who].as_mut().unwrap().process();
+        process.signal("STOP");
+        std::thread::sleep(how_long);
+        process.signal("CONT");
+    }
+
+    /// Lets no file of a process grow past so many bytes, or any. False where this machine cannot.
+    pub fn limit(&mut self, who: Who, bytes: Option<u64>) -> bool {
+        let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+        let pid = self.all[who].as_mut().unwrap().process().pid();
+        let status = Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--fsize={limit}:")]).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    /// Damages the newest state files of a dead agent. How many.
+    pub fn damage_segments(&self, agent: Who, random: &mut StdRng) -> usize {
+        let jobs = std::fs::read_dir(self.dir(agent).join("agent/jobs")).into_iter().flatten().flatten();
+        let files = jobs.flat_map(|job| std::fs::read_dir(job.path().join("state")).into_iter().flatten().flatten());
+        let mut files: Vec<PathBuf> =
+            files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|ext| ext == "seg")).collect();
+        files.sort_by_key(|path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok());
+        let newest = &files[files.len().saturating_sub(4)..];
+        newest.iter().for_each(|path| damage(path, 0, random));
+        newest.len()
+    }
+
+    /// Damages the decision store of a dead agent and starts it: it runs, with all that it had, or refuses, and then
+    /// its data directory is given up.
+    pub fn damage_decisions(&mut self, agent: Who, random: &mut StdRng) -> bool {
+        let path = self.dir(agent).join("agent/agent.redb");
+        let len = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        damage(&path, len / 2, random);
+        let mut running = Running::spawn(limitable(&self.args(agent)));
+        let ready = until("the agent starts or refuses", PATIENCE, || {
+            let ready = running.out().lines().any(|line| line.trim() == "ready");
+            (ready || running.ended().is_some()).then_some(ready)
+        });
+        if ready {
+            running.kill();
+            return false;
+        }
+        let status = running.wait(PATIENCE);
+        let err = running.err();
+        assert!(status.code().is_some_and(|code| code != 0) && err.contains("agent.redb") && !err.contains("panicked"), "{status}: {err}");
+        self.give_up(agent);
+        true
+    }
+
+    /// Moves the data directory of a dead agent away, as if its disk were lost.
+    pub fn give_up(&mut self, agent: Who) {
+        self.given_up += 1;
+        std::fs::rename(self.dir(agent), self.root.join(format!("{}.lost-{}", self.name(agent), self.given_up))).unwrap();
+    }
+}
+
+/// Flips a byte of a file, or cuts it off, at a random place from `from` on.
+fn damage(path: &Path, from: u64, random: &mut StdRng) {
+    let Ok(mut bytes) = std::fs::read(path) else { return };
+    if bytes.len() as u64 <= from {
+        return;
+    }
+    let at = random.random_range(from as usize..bytes.len());
+    if random.random_bool(0.5) {
+        bytes[at] ^= 1 << random.random_range(0..8);
+    } else {
+        bytes.truncate(at);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
