@@ -1,5 +1,5 @@
 //! A storm of crashes over the built binary: a hub and two agents, and `weir up` alone, are killed (`kill -9`), stopped past their
-//! lease, left without disk and robbed of files at random moments, while rows with unique numbers go in. At the end nothing that was
+//! lease, left without room or sync and robbed of files at random moments, while rows with unique numbers go in. At the end nothing that was
 //! answered is lost, every window is exact, tables and files hold everything once, and the at-least-once sink got rows
 //! again only from after the last sealed cut.
 //!

@@ -1,11 +1,11 @@
 //! Processes of the built binary, a hub with two agents or all in one, and what can be done to them.
 
 use super::support::process::{Running, WEIR, Weir, guarded, weir_command};
-use super::support::{PATIENCE, until};
+use super::support::{PATIENCE, tree_root, until};
 use rand::Rng;
 use rand::rngs::StdRng;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// An agent that is silent for so long counts as gone.
@@ -22,17 +22,29 @@ pub struct Cluster {
     all: Vec<Option<Weir>>,
     /// Data directories that were given up, and moved away.
     given_up: usize,
+    /// `faults.c`, where it could be compiled.
+    faults: Option<PathBuf>,
 }
 
-/// A command of `weir` that gets an error and no signal for a write past its limit.
-fn limitable(args: &[String]) -> Command {
-    let mut command = guarded("sh");
-    // Nothing of the caller's settings.
-    for (variable, _) in weir_command().get_envs().filter(|(_, value)| value.is_none()) {
-        command.env_remove(variable);
+/// What a disk can do to a process for a while.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// Nothing can be synced.
+    Sync,
+    /// There is no room.
+    Space,
+    /// No file may grow past so many bytes.
+    Length(u64),
+}
+
+fn compiled(root: &Path) -> Option<PathBuf> {
+    let (code, library) = (tree_root().join("tests/crash/faults.c"), root.join("faults.so"));
+    let done = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(code).arg("-ldl").output();
+    let compiled = done.is_ok_and(|done| done.status.success());
+    if !compiled {
+        println!("tests/crash/faults.c cannot be compiled here: nothing fails to sync");
     }
-    command.args(["-c", "trap '' XFSZ && exec \"$@\"", "sh", WEIR]).args(args).stdin(std::process::Stdio::null());
-    command
+    compiled.then_some(library)
 }
 
 impl Cluster {
@@ -48,7 +60,7 @@ impl Cluster {
 
     fn start(root: &Path, processes: usize) -> Cluster {
         let all = (0..processes).map(|_| None).collect();
-        let mut cluster = Cluster { root: root.to_owned(), agents_at: "127.0.0.1:0".to_owned(), all, given_up: 0 };
+        let mut cluster = Cluster { root: root.to_owned(), agents_at: "127.0.0.1:0".to_owned(), all, given_up: 0, faults: compiled(root) };
         cluster.up(0);
         cluster.agents_at = cluster.doors().agents().trim_start_matches("http://").to_owned();
         cluster.all_up();
@@ -87,10 +99,23 @@ impl Cluster {
         args.iter().map(ToString::to_string).collect()
     }
 
+    /// The command, which can be given faults, and gets an error and no signal for a write past its limit.
+    fn command(&self, who: Who) -> Command {
+        let mut command = guarded("sh");
+        // Nothing of the caller's settings.
+        for (variable, _) in weir_command().get_envs().filter(|(_, value)| value.is_none()) {
+            command.env_remove(variable);
+        }
+        if let Some(faults) = &self.faults {
+            command.env("LD_PRELOAD", faults).env("FAULTS_AT", self.dir(who));
+        }
+        command.args(["-c", "trap '' XFSZ && exec \"$@\"", "sh", WEIR]).args(self.args(who)).stdin(Stdio::null());
+        command
+    }
+
     fn up(&mut self, who: Who) {
         if self.all[who].is_none() {
-            let args = self.args(who);
-            self.all[who] = Some(Weir::start_command(limitable(&args), args));
+            self.all[who] = Some(Weir::start_command(self.command(who), self.args(who)));
         }
     }
 
@@ -101,7 +126,7 @@ impl Cluster {
 
     /// Starts one and kills it after so long, whatever it is about then.
     pub fn stillborn(&self, who: Who, life: Duration) {
-        let mut running = Running::spawn(limitable(&self.args(who)));
+        let mut running = Running::spawn(self.command(who));
         std::thread::sleep(life);
         let ended = running.ended();
         assert!(ended.is_none(), "{} ended by itself with {ended:?}\n{}", self.name(who), running.log());
@@ -130,12 +155,25 @@ impl Cluster {
         process.signal("CONT");
     }
 
-    /// Lets no file of a process grow past so many bytes, or any. False where this machine cannot.
-    pub fn limit(&mut self, who: Who, bytes: Option<u64>) -> bool {
-        let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
-        let pid = self.all[who].as_mut().unwrap().process().pid();
-        let status = Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--fsize={limit}:")]).status();
-        status.is_ok_and(|status| status.success())
+    /// Begins or ends a fault of the disk under a process. False where this machine cannot.
+    pub fn fault(&mut self, who: Who, fault: Fault, begins: bool) -> bool {
+        let named = match fault {
+            Fault::Sync => "fsync",
+            Fault::Space => "space",
+            Fault::Length(bytes) => {
+                let limit = if begins { bytes.to_string() } else { "unlimited".to_owned() };
+                let pid = self.all[who].as_mut().unwrap().process().pid();
+                let status = Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--fsize={limit}:")]).status();
+                return status.is_ok_and(|status| status.success());
+            }
+        };
+        let told = self.dir(who).with_extension(named);
+        if begins {
+            std::fs::write(told, "").unwrap()
+        } else {
+            std::fs::remove_file(told).unwrap()
+        }
+        self.faults.is_some()
     }
 
     /// Damages the newest state files of a dead agent. How many.
@@ -156,7 +194,7 @@ impl Cluster {
         let path = self.dir(agent).join("agent/agent.redb");
         let len = std::fs::metadata(&path).map_or(0, |meta| meta.len());
         damage(&path, len / 2, random);
-        let mut running = Running::spawn(limitable(&self.args(agent)));
+        let mut running = Running::spawn(self.command(agent));
         let ready = until("the agent starts or refuses", PATIENCE, || {
             let ready = running.out().lines().any(|line| line.trim() == "ready");
             (ready || running.ended().is_some()).then_some(ready)

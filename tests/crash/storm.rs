@@ -1,7 +1,7 @@
 //! The storm: what strikes, when, and what is looked at meanwhile.
 
 use super::ask;
-use super::cluster::{Cluster, LEASE, Who};
+use super::cluster::{Cluster, Fault, LEASE, Who};
 use super::feed::{FEED_PATIENCE, Feed};
 use super::hook::{Hook, Seen};
 use rand::rngs::StdRng;
@@ -21,8 +21,10 @@ pub enum Blow {
     Stillborn,
     /// Stopped past its lease.
     Frozen,
-    /// No file may grow for a while; then it goes on, or is killed.
+    /// There is no room on its disk for a while; then it goes on, or is killed.
     Full,
+    /// Its disk does not sync for a while; then it goes on, or is killed.
+    Unsynced,
     /// The newest state files of a dead agent are damaged.
     Segments,
     /// The decision store of a dead agent is damaged.
@@ -32,19 +34,20 @@ pub enum Blow {
 }
 
 /// With a hub and agents, by weight.
-pub const APART: [(Blow, u32); 8] = [
+pub const APART: [(Blow, u32); 9] = [
     (Blow::Kill, 40),
     (Blow::All, 8),
     (Blow::Stillborn, 14),
     (Blow::Frozen, 6),
-    (Blow::Full, 10),
+    (Blow::Full, 8),
+    (Blow::Unsynced, 8),
     (Blow::Segments, 10),
     (Blow::Decisions, 8),
     (Blow::Lost, 4),
 ];
 
 /// With all in one process, whose files nobody can replace.
-pub const IN_ONE: [(Blow, u32); 4] = [(Blow::Kill, 60), (Blow::Stillborn, 20), (Blow::Frozen, 6), (Blow::Full, 14)];
+pub const IN_ONE: [(Blow, u32); 5] = [(Blow::Kill, 60), (Blow::Stillborn, 20), (Blow::Frozen, 6), (Blow::Full, 12), (Blow::Unsynced, 10)];
 
 /// A storm and what is under it.
 pub struct Storm {
@@ -148,7 +151,12 @@ impl Storm {
                 self.cluster.freeze(who, past);
                 self.hook.with(Seen::forgive);
             }
-            Blow::Full => self.fill(who),
+            Blow::Full => {
+                let length = Fault::Length(self.random.random_range(0..200_000));
+                let fault = if self.random.random_bool(0.5) { length } else { Fault::Space };
+                self.fault(who, fault);
+            }
+            Blow::Unsynced => self.fault(who, Fault::Sync),
             Blow::Segments => {
                 self.kill(who);
                 self.cluster.damage_segments(who, &mut self.random);
@@ -168,18 +176,21 @@ impl Storm {
         self.feeds.iter().for_each(|feed| feed.sql_at(port));
     }
 
-    /// The disk is full for a while; half of the time that ends, else the process is killed in it.
-    fn fill(&mut self, who: Who) {
-        let bytes = self.random.random_range(0..200_000);
-        let ends = self.random.random_bool(0.5);
-        if self.cluster.limit(who, Some(bytes)) {
+    /// The disk has a fault for a while. Half of the time that ends, else the process is killed in it.
+    fn fault(&mut self, who: Who, fault: Fault) {
+        let mut killed = self.random.random_bool(0.5);
+        let begun = self.cluster.fault(who, fault, true);
+        if begun {
             std::thread::sleep(Duration::from_millis(self.random.random_range(100..800)));
-            if ends {
-                self.cluster.limit(who, None);
-                return;
-            }
         }
-        self.kill(who);
+        killed |= !begun;
+        if killed {
+            self.kill(who);
+        }
+        // A limit goes with its process.
+        if !killed || !matches!(fault, Fault::Length(_)) {
+            self.cluster.fault(who, fault, false);
+        }
     }
 
     fn kill(&mut self, who: Who) {
