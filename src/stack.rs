@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use weir_agent::agent::{Agent, AgentOptions, Checkpoints};
+use weir_agent::segment::make_dir;
 use weir_frontend::sql::Engine;
 use weir_hub::Hub;
 use weir_hub::hub::HubOptions;
@@ -27,7 +28,7 @@ impl DataDir {
     ///
     /// Errors: it cannot be made, or another process has it (named by pid).
     pub fn lock(path: &Path) -> anyhow::Result<DataDir> {
-        std::fs::create_dir_all(path).with_context(|| format!("data directory {}", path.display()))?;
+        make_dir(path).with_context(|| format!("data directory {}", path.display()))?;
         let file_path = path.join("lock");
         let open = File::options().create(true).truncate(false).read(true).write(true).open(&file_path);
         let mut file = open.with_context(|| format!("lock file {}", file_path.display()))?;

@@ -202,7 +202,7 @@ impl Decisions {
     fn open_by(data_dir: &Path, open: Opener) -> Result<Decisions, Error> {
         let io = |e| Error::because(Class::Retry, format!("data directory {}", data_dir.display()), e);
         let jobs = data_dir.join("jobs");
-        std::fs::create_dir_all(&jobs).map_err(io)?;
+        segment::make_dir(data_dir).and_then(|()| segment::make_dir(&jobs)).map_err(io)?;
         let path = data_dir.join("agent.redb");
         let db = open(&path)?;
         let store = Arc::new(Store { path, open, db: RwLock::new(Some(db)) });

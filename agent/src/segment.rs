@@ -236,6 +236,28 @@ pub fn sync_dir(dir: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(|e| failed("sync directory", dir, e))
 }
 
+/// Makes a directory, and those above it, durably.
+///
+/// Errors: what the file system says of it or of its parents.
+pub fn make_dir(dir: &Path) -> std::io::Result<()> {
+    let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).count();
+    std::fs::create_dir_all(dir)?;
+    // One that is there may have been made right before the power went away.
+    for made in dir.ancestors().take(missing.max(1)) {
+        let parent = match made.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => break,
+        };
+        match File::open(parent).and_then(|parent| parent.sync_all()) {
+            // Somebody else's, who made this one for us.
+            Err(e) if missing == 0 && e.kind() == std::io::ErrorKind::PermissionDenied => {}
+            synced => synced?,
+        }
+    }
+    Ok(())
+}
+
 /// Writes a whole file so that it is there completely or not at all: another name, fsync, rename.
 /// The directory is not yet synced.
 ///

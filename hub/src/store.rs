@@ -93,7 +93,12 @@ impl Store {
     pub fn open(data_dir: &Path) -> Result<(Store, Stored), Error> {
         let path = data_dir.join(FILE);
         let name = path.display().to_string();
-        std::fs::create_dir_all(data_dir).map_err(|e| Error::Store {
+        let made = std::fs::create_dir_all(data_dir).and_then(|()| match data_dir.parent() {
+            // Its name must outlast a power cut as well.
+            Some(parent) if !parent.as_os_str().is_empty() => std::fs::File::open(parent)?.sync_all(),
+            Some(_) | None => std::fs::File::open(".")?.sync_all(),
+        });
+        made.map_err(|e| Error::Store {
             message: format!("data directory '{}' cannot be made: {e}", data_dir.display()),
             class: Class::Retry,
         })?;

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::secret::Environment;
+use crate::segment::make_dir;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::{self, StreamExt};
@@ -99,7 +100,7 @@ impl StateStore {
             return Err(Error::new(Class::User, format!("state directory '{}' is not an absolute path", dir.display())));
         }
         let failed = |e: std::io::Error| Error::because(Class::Retry, format!("state directory {}", dir.display()), e);
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        make_dir(dir).map_err(failed)?;
         let local = LocalFileSystem::new_with_prefix(dir)
             .map_err(|e| Error::because(Class::Retry, format!("state directory {}", dir.display()), e))?;
         Ok(StateStore { objects: Arc::new(local), url: format!("file://{}", dir.display()), dir: Some(dir.to_owned()) })

@@ -7,6 +7,7 @@
 
 use super::super::Opening;
 use crate::format::json::JsonEncoder;
+use crate::segment::make_dir;
 use arrow::array::RecordBatch;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
@@ -54,8 +55,7 @@ impl FileSink {
         let (path, mark) = (directory.join(&name), directory.join(format!(".{name}.new")));
         let shown = path.display().to_string();
         let wrap = |e| Error::because(Class::User, format!("file '{shown}' cannot be opened for writing"), e);
-        std::fs::create_dir_all(directory)
-            .map_err(|e| Error::because(Class::User, format!("directory '{}' cannot be made", directory.display()), e))?;
+        make_dir(directory).map_err(|e| Error::because(Class::User, format!("directory '{}' cannot be made", directory.display()), e))?;
         let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(wrap)?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             // A file system that knows no locks is no reason not to write. An earlier attempt of this
