@@ -1,7 +1,7 @@
-//! A storm of crashes over the built binary: a hub and two agents, and `weir up` alone, are killed (`kill -9`), stopped past their
-//! lease, left without room or sync and robbed of files at random moments, while rows with unique numbers go in. At the end nothing that was
-//! answered is lost, every window is exact, tables and files hold everything once, and the at-least-once sink got rows
-//! again only from after the last sealed cut.
+//! A storm of crashes over the built binary: a hub and two agents, and `weir up` alone, are killed (`kill -9`), lose power and with
+//! it what was not synced, are stopped past their lease, left without room or sync and robbed of files at random moments, while rows
+//! with unique numbers go in. At the end nothing that was answered is lost, every window is exact, tables and files hold
+//! everything once, and the at-least-once sink got rows again only from after the last sealed cut.
 //!
 //! `WEIR_TEST_SEED=n` repeats the choices of a run, though not its moments, which are the machine's. `WEIR_TEST_KILLS=n` sets how
 //! many processes each test kills; the long run is
@@ -20,6 +20,8 @@ mod cluster;
 mod feed;
 #[path = "crash/hook.rs"]
 mod hook;
+#[path = "crash/outage.rs"]
+mod outage;
 #[path = "crash/storm.rs"]
 mod storm;
 mod support;

@@ -1,5 +1,6 @@
 //! Processes of the built binary, a hub with two agents or all in one, and what can be done to them.
 
+use super::outage;
 use super::support::process::{Running, WEIR, Weir, guarded, weir_command};
 use super::support::{PATIENCE, tree_root, until};
 use rand::Rng;
@@ -42,7 +43,7 @@ fn compiled(root: &Path) -> Option<PathBuf> {
     let done = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(code).arg("-ldl").output();
     let compiled = done.is_ok_and(|done| done.status.success());
     if !compiled {
-        println!("tests/crash/faults.c cannot be compiled here: nothing fails to sync");
+        println!("tests/crash/faults.c cannot be compiled here: nothing fails to sync, and no power goes");
     }
     compiled.then_some(library)
 }
@@ -61,6 +62,9 @@ impl Cluster {
     fn start(root: &Path, processes: usize) -> Cluster {
         let all = (0..processes).map(|_| None).collect();
         let mut cluster = Cluster { root: root.to_owned(), agents_at: "127.0.0.1:0".to_owned(), all, given_up: 0, faults: compiled(root) };
+        // Who makes these makes them durable.
+        (0..processes).for_each(|who| std::fs::create_dir(cluster.dir(who)).unwrap());
+        std::fs::create_dir(root.join("store")).unwrap();
         cluster.up(0);
         cluster.agents_at = cluster.doors().agents().trim_start_matches("http://").to_owned();
         cluster.all_up();
@@ -142,6 +146,11 @@ impl Cluster {
         }
     }
 
+    /// Whether `faults.c` works here.
+    pub fn has_faults(&self) -> bool {
+        self.faults.is_some()
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self, who: Who) {
         self.all[who] = None;
@@ -174,6 +183,11 @@ impl Cluster {
             std::fs::remove_file(told).unwrap()
         }
         self.faults.is_some()
+    }
+
+    /// Takes away what a dead process did not sync, as if its machine had lost power. Gives what was done.
+    pub fn cut_power(&self, who: Who, random: &mut StdRng) -> Vec<String> {
+        outage::cut(&self.dir(who).with_extension("log"), random)
     }
 
     /// Damages the newest state files of a dead agent. How many.

@@ -17,6 +17,8 @@ pub enum Blow {
     Kill,
     /// All at once are.
     All,
+    /// The power of one goes, or that of all: what was not synced is gone.
+    Power,
     /// Killed again while it starts.
     Stillborn,
     /// Stopped past its lease.
@@ -34,9 +36,10 @@ pub enum Blow {
 }
 
 /// With a hub and agents, by weight.
-pub const APART: [(Blow, u32); 9] = [
+pub const APART: [(Blow, u32); 10] = [
     (Blow::Kill, 40),
     (Blow::All, 8),
+    (Blow::Power, 20),
     (Blow::Stillborn, 14),
     (Blow::Frozen, 6),
     (Blow::Full, 8),
@@ -47,7 +50,8 @@ pub const APART: [(Blow, u32); 9] = [
 ];
 
 /// With all in one process, whose files nobody can replace.
-pub const IN_ONE: [(Blow, u32); 5] = [(Blow::Kill, 60), (Blow::Stillborn, 20), (Blow::Frozen, 6), (Blow::Full, 12), (Blow::Unsynced, 10)];
+pub const IN_ONE: [(Blow, u32); 6] =
+    [(Blow::Kill, 40), (Blow::Power, 30), (Blow::Stillborn, 20), (Blow::Frozen, 6), (Blow::Full, 12), (Blow::Unsynced, 10)];
 
 /// A storm and what is under it.
 pub struct Storm {
@@ -140,6 +144,13 @@ impl Storm {
         match blow {
             Blow::Kill => self.kill(who),
             Blow::All => (0..self.cluster.len()).for_each(|who| self.kill(who)),
+            Blow::Power => {
+                let whose = if self.random.random_bool(0.5) { who..who + 1 } else { 0..self.cluster.len() };
+                whose.clone().for_each(|who| self.kill(who));
+                for who in whose {
+                    self.cluster.cut_power(who, &mut self.random).iter().for_each(|done| println!("       {done}"));
+                }
+            }
             Blow::Stillborn => {
                 self.kill(who);
                 let life = Duration::from_millis(self.random.random_range(10..500));
@@ -152,8 +163,9 @@ impl Storm {
                 self.hook.with(Seen::forgive);
             }
             Blow::Full => {
+                // A limit would hold for what is noted as well.
                 let length = Fault::Length(self.random.random_range(0..200_000));
-                let fault = if self.random.random_bool(0.5) { length } else { Fault::Space };
+                let fault = if self.cluster.has_faults() { Fault::Space } else { length };
                 self.fault(who, fault);
             }
             Blow::Unsynced => self.fault(who, Fault::Sync),
