@@ -63,10 +63,11 @@ fn try_case(case: &Case) -> Result<(), String> {
     let feed = world::feed(&plan, &case.splits(), &names);
     let found = world::run(&[&plan], &feed, case.seed, case.batch_rows)?;
     check::check(case, &found, true)?;
-    // EV-3: cut into other batches, interleaved and spread in another way, and broken off in the middle.
+    // EV-3, CKP-9, G2: cut into other batches, interleaved, and broken off in the middle twice, each time to go on as more tasks or fewer.
     if case.seed.is_multiple_of(4) {
-        let other = self::plan(case, [1, 2, 3, 8][(case.seed / 4 % 4) as usize])?;
-        let found = world::run(&[&other, &plan], &feed, case.seed ^ 1, 1 + (case.seed / 16 % 50) as usize)?;
+        let other = |digit: u64| self::plan(case, [1, 2, 3, 8][(digit % 4) as usize]);
+        let (first, second) = (other(case.seed / 4)?, other(case.seed / 64)?);
+        let found = world::run(&[&first, &second, &plan], &feed, case.seed ^ 1, 1 + (case.seed / 16 % 50) as usize)?;
         check::check(case, &found, false).map_err(|fault| format!("after a restart: {fault}"))?;
     }
     Ok(())

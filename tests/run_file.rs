@@ -215,7 +215,7 @@ fn a_version_never_changes_its_content() {
     ended(&go(&[], &[]), 0, &[]);
     ended(&go(&[("epoch_ms: 20", "epoch_ms: 40")], &[]), 0, &[]);
     ended(&go(&[("version: 2\n", "version: 2\n    resources: {inflight_bytes: 100000}\n    restart: {max_attempts: 2}\n")], &[]), 0, &[]);
-    ended(&go(&[("version: 2\n", "version: 2\n    rescale: true\n")], &[]), 0, &["notice", "rescale has no effect"]);
+    ended(&go(&[("version: 2\n", "version: 2\n    rescale: true\n")], &[]), 0, &[]);
     // Other content does not.
     let other = ("keys: [k]", "keys: [k, n]");
     ended(
@@ -224,16 +224,17 @@ fn a_version_never_changes_its_content() {
         &["job.yaml: job sums", "version 2 ran here with other content", "operators[window-1].config.keys", "raise version", "--fresh"],
     );
     ended(&go(&[("version: 2", "version: 1")], &[]), 2, &["version 1 is older than version 2", "--fresh"]);
-    // State does not go to other tasks.
+    // State goes to other tasks only where that is asked for, and never to another operator.
     let wider = ("version: 2\n", "version: 2\n    parallelism: 2\n");
-    ended(&go(&[wider], &[]), 2, &["added tasks", "window-1-1", "sink-1-1", "start fresh", "rescale: true", "not available yet"]);
-    let asked = ("version: 2\n", "version: 2\n    parallelism: 2\n    rescale: true\n");
-    ended(&go(&[asked], &[]), 2, &["added tasks", "window-1-1", "not available yet"]);
-    ended(
-        &go(&[("version: 2\n", "version: 3\n"), ("window-1", "window-2")], &[]),
-        2,
-        &["added tasks window-2-0", "removed tasks window-1-0"],
-    );
+    ended(&go(&[wider], &[]), 2, &["added tasks", "window-1-1", "sink-1-1", "start fresh", "set rescale: true"]);
+    for (version, why) in
+        [("version: 3\n", "set rescale: true"), ("version: 3\n    rescale: true\n", "operator 'window-1' keeps state in the cut")]
+    {
+        let renamed = go(&[("version: 2\n", version), ("window-1", "window-2")], &[]);
+        ended(&renamed, 2, &["added tasks window-2-0", "removed tasks window-1-0", why]);
+    }
+    let groups = ("version: 2\n", "version: 3\n    rescale: true\n    max_parallelism: 64\n");
+    ended(&go(&[groups], &[]), 2, &["max_parallelism 64 instead of 128", "key groups, which stay for the life of the job"]);
     // Nor is the state of one aggregate that of another.
     let summed = ("expr: sum(n)", "expr: max(n)");
     ended(&go(&[("version: 2", "version: 3"), summed], &[]), 2, &["operators[window-1].config.aggregates[total].expr", "--fresh"]);
@@ -267,6 +268,39 @@ fn a_job_without_state_may_change_its_parallelism() {
     assert_whole(&all);
     assert_eq!(all.len() as u64, ROWS);
     assert!(output.join("part-2.ndjson").exists(), "three tasks have written");
+}
+
+/// CKP-9, G1, G2: with `rescale` a killed job goes on as more tasks or fewer, and every window of every key is there once.
+#[test]
+fn a_job_with_state_is_rescaled_where_it_says_so() {
+    const ROWS: u64 = 4_000;
+    let dir = temporary();
+    let (output, data) = (dir.path().join("sums"), dir.path().join("data"));
+    let sink = format!("        output_type: file\n        config: {{path: '{}'}}\n        codec: {{type: json}}\n", output.display());
+    // Each row has a key of its own, and its sum is its number.
+    let text = summing("sums", ROWS, "    rescale: true\n    parallelism: 1\n", &sink)
+        .replace("\"k\": \"one\"", "\"k\": \"{{counter}}\"")
+        .replace("expr: sum(n), as: total", "expr: sum(n), as: n")
+        .replace("size_ms: 100}", "size_ms: 700}");
+    let with = |tasks: u32| {
+        let text = text.replace("    parallelism: 1\n", &format!("    parallelism: {tasks}\n"));
+        write(dir.path(), "job.yaml", &jobs(&[text]))
+    };
+    let mut before = 0;
+    for tasks in [2, 1, 3, 5] {
+        let mut running = started(&with(tasks), &data, &[]);
+        until("windows are written", PATIENCE, || (lines(&output).len() > before + 600).then_some(()));
+        running.kill();
+        before = lines(&output).len();
+        // Killed while it starts, perhaps before it has dealt anything, perhaps after: no epoch tells.
+        let mut starting = started(&with(tasks + 1), &data, &[]);
+        until("it has opened its state", PATIENCE, || starting.err().contains("restored from the cut").then_some(()));
+        starting.kill();
+    }
+    ended(&run(&with(2), &data, &[]), 0, &[]);
+    let all = numbers(&output);
+    assert_whole(&all);
+    assert_eq!(all.len() as u64, ROWS);
 }
 
 /// STR-6: when one job fails for good, the others are stopped with their last epoch decided, and the exit code is 1.

@@ -28,7 +28,7 @@ use weir_planner::epoch::{Action, Decider, Event};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, ChainId, CheckpointId, EpochId, JobId, OperatorId, RegionId, TaskId};
 use weir_planner::spec::Horizon;
-use write::{store, write_images};
+use write::{Obsolete, store, write_images};
 
 /// Blocking work under way for the regions of one attempt; owned and awaited by its coordinator.
 pub type Works = FuturesUnordered<BoxFuture<'static, Work>>;
@@ -138,16 +138,16 @@ pub struct Region {
     stored: u64,
     /// How long the last round's barrier took to pass every member, ms.
     align_ms: u64,
-    /// Tasks whose segments are those of former tasks, until what they wrote whole takes their place (CKP-9).
-    redealt: BTreeSet<TaskId>,
 }
 
 impl Region {
     /// A region that goes on from `decided`.
     pub fn new(index: usize, id: RegionId, members: Vec<Member>, decider: Decider, decided: Option<RegionCut>, attempt: Attempt) -> Self {
-        let next = decided.clone().unwrap_or_else(|| RegionCut::empty(EpochId { attempt, sequence: 0 }));
-        let tasks = next.segments.iter().map(|of_task| of_task.task.clone());
-        let redealt = if next.redealt { tasks.collect() } else { BTreeSet::new() };
+        let mut next = decided.clone().unwrap_or_else(|| RegionCut::empty(EpochId { attempt, sequence: 0 }));
+        if std::mem::take(&mut next.redealt) {
+            // Each task writes all that it has before the first decision, and that takes the place of these (CKP-9).
+            next.segments.clear();
+        }
         Region {
             index,
             id,
@@ -161,7 +161,6 @@ impl Region {
             injected: (0, 0),
             stored: 0,
             align_ms: 0,
-            redealt,
         }
     }
 
@@ -283,11 +282,7 @@ impl Region {
         match work {
             Work::Written { member, sequence, result: Ok(segments), .. } => {
                 for (task, segment) in segments {
-                    let of_task = self.next.segments_mut(&task);
-                    if self.redealt.remove(&task) {
-                        of_task.clear();
-                    }
-                    of_task.push(segment);
+                    self.next.segments_mut(&task).push(segment);
                 }
                 self.handle(Event::SegmentsWritten { member, sequence }, shared, works, now_ms)
             }
@@ -375,11 +370,6 @@ impl Region {
                 segments.splice(at..at + old.len(), [new]);
             }
         }
-        // Every member has written: a task of which nothing came has no entry of those key groups.
-        for task in std::mem::take(&mut self.redealt) {
-            self.next.segments_mut(&task).clear();
-        }
-        self.next.redealt = false;
         self.next.epoch = EpochId { attempt: shared.attempt, sequence };
         self.next.ended = self.members.iter().all(|m| m.ended);
         let results = std::mem::take(&mut self.results);
@@ -395,7 +385,10 @@ impl Region {
             return;
         }
         let keep: BTreeSet<String> = names(&record);
-        let obsolete: Vec<String> = self.decided.iter().flat_map(names).filter(|name| !keep.contains(name)).collect();
+        let obsolete = Obsolete {
+            files: self.decided.iter().flat_map(names).filter(|name| !keep.contains(name)).collect(),
+            shared: self.decided.as_ref().is_some_and(|decided| decided.redealt),
+        };
         let decision = Decision {
             job: shared.job.clone(),
             attempt: shared.attempt,
@@ -414,8 +407,7 @@ impl Region {
 
     /// Starts to merge the segments of the first task that has too many.
     fn merge_segments(&mut self, shared: &Shared, works: &mut Works) {
-        // Segments of former tasks are not of one task, and soon replaced.
-        if self.merging || !self.merged.is_empty() || !self.redealt.is_empty() {
+        if self.merging || !self.merged.is_empty() {
             return;
         }
         let due = self.next.segments.iter().find_map(|t| compact::newest_to_merge(&t.segments).map(|old| (t, old.to_vec())));

@@ -6,6 +6,8 @@ use arrow::compute::concat_batches;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Cursor, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_kernel::io::StateImage;
@@ -145,13 +147,27 @@ fn version(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(field.try_into().ok()?))
 }
 
-/// Checks head and footer and gives the directory with its offset.
-fn directory(bytes: &[u8]) -> Result<(Directory, usize), Error> {
-    let tail = bytes.len().checked_sub(TAIL_BYTES).filter(|&at| at >= HEAD_BYTES).ok_or_else(|| corrupt("too short for a segment"))?;
-    if bytes.get(..8) != Some(HEAD) || bytes.get(bytes.len() - 8..) != Some(TAIL) {
+/// Where the directory begins, and its length and checksum, by the last bytes of a segment of `length` bytes.
+fn place(tail: &[u8], length: u64) -> Result<(u64, u64, u64), Error> {
+    if tail.len() != TAIL_BYTES || tail.get(TAIL_BYTES - 8..) != Some(TAIL) {
         return Err(corrupt("not a segment or cut short"));
     }
-    match (version(bytes, 8), version(bytes, 12)) {
+    match (number(tail, 0), number(tail, 8), number(tail, 16)) {
+        (Some(at), Some(bytes), Some(checksum))
+            if at >= HEAD_BYTES as u64 && at.checked_add(bytes) == length.checked_sub(TAIL_BYTES as u64) =>
+        {
+            Ok((at, bytes, checksum))
+        }
+        _ => Err(corrupt("directory lies outside")),
+    }
+}
+
+/// Checks head and directory against their checksum, and reads the directory that begins at `at`.
+fn directory(head: &[u8], text: &[u8], at: u64, checksum: u64) -> Result<Directory, Error> {
+    if head.get(..8) != Some(HEAD) {
+        return Err(corrupt("not a segment or cut short"));
+    }
+    match (version(head, 8), version(head, 12)) {
         (Some(SEGMENT_VERSION), Some(KEY_ENCODING_VERSION)) => {}
         (layout, keys) => {
             return Err(corrupt(format!(
@@ -161,28 +177,20 @@ fn directory(bytes: &[u8]) -> Result<(Directory, usize), Error> {
             )));
         }
     }
-    let (offset, length, checksum) = match (number(bytes, tail), number(bytes, tail + 8), number(bytes, tail + 16)) {
-        (Some(offset), Some(length), Some(checksum)) => (offset, length, checksum),
-        _ => return Err(corrupt("footer cut short")),
-    };
-    let at = usize::try_from(offset).map_err(|_| corrupt("directory lies outside"))?;
-    if at < HEAD_BYTES || offset.checked_add(length) != Some(tail as u64) {
-        return Err(corrupt("directory lies outside"));
-    }
-    let (head, text) = match (bytes.get(..HEAD_BYTES), bytes.get(at..tail)) {
-        (Some(head), Some(text)) => (head, text),
-        _ => return Err(corrupt("directory lies outside")),
-    };
-    if footer_checksum(head, text, offset) != checksum {
+    if footer_checksum(head, text, at) != checksum {
         return Err(corrupt("checksum of the directory does not match"));
     }
-    let directory = postcard::from_bytes(text).map_err(|e| Error::because(Class::Corrupt, "directory is not readable", e))?;
-    Ok((directory, at))
+    postcard::from_bytes(text).map_err(|e| Error::because(Class::Corrupt, "directory is not readable", e))
 }
 
-fn block_rows(bytes: &[u8], block: &Block) -> Result<Vec<RecordBatch>, Error> {
-    let range = usize::try_from(block.offset).ok().zip(usize::try_from(block.bytes).ok());
-    let text = range.and_then(|(at, length)| bytes.get(at..at.checked_add(length)?)).ok_or_else(|| corrupt("block lies outside"))?;
+/// Part of bytes, by offset and length.
+fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
+    let at = usize::try_from(at).ok()?;
+    bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
+}
+
+/// The rows of a block of these bytes.
+fn block_rows(text: &[u8], block: &Block) -> Result<Vec<RecordBatch>, Error> {
     if xxh3_64(text) != block.checksum {
         return Err(corrupt(format!("checksum of the block at byte {} does not match", block.offset)));
     }
@@ -200,21 +208,35 @@ fn block_rows(bytes: &[u8], block: &Block) -> Result<Vec<RecordBatch>, Error> {
 ///
 /// Errors: `Corrupt`, without the file's name, which the caller knows.
 pub fn decode(bytes: &[u8]) -> Result<StateImage, Error> {
-    let (directory, end) = directory(bytes)?;
+    let cut_short = || corrupt("too short for a segment");
+    let tail = bytes.len().checked_sub(TAIL_BYTES).filter(|&at| at >= HEAD_BYTES).and_then(|at| bytes.get(at..)).ok_or_else(cut_short)?;
+    let (end, length, checksum) = place(tail, bytes.len() as u64)?;
+    let (head, text) = part(bytes, 0, HEAD_BYTES as u64).zip(part(bytes, end, length)).ok_or_else(cut_short)?;
+    let directory = directory(head, text, end, checksum)?;
+    follow(&directory, end)?;
     let mut batches = Vec::with_capacity(directory.blocks.len());
+    for block in &directory.blocks {
+        let text = part(bytes, block.offset, block.bytes).ok_or_else(|| corrupt("block lies outside"))?;
+        batches.extend(block_rows(text, block)?);
+    }
+    image(directory, &batches)
+}
+
+/// Blocks lie without a gap between the head and the directory at `end`.
+fn follow(directory: &Directory, end: u64) -> Result<(), Error> {
     let mut at = HEAD_BYTES as u64;
     for block in &directory.blocks {
         if block.offset != at {
             return Err(corrupt("blocks do not follow each other"));
         }
-        batches.extend(block_rows(bytes, block)?);
         at = at.saturating_add(block.bytes);
     }
-    if at != end as u64 {
-        return Err(corrupt("blocks do not reach the directory"));
-    }
+    if at == end { Ok(()) } else { Err(corrupt("blocks do not reach the directory")) }
+}
+
+fn image(directory: Directory, batches: &[RecordBatch]) -> Result<StateImage, Error> {
     let schema = batches.first().ok_or_else(|| corrupt("no block"))?.schema();
-    let rows = concat_batches(&schema, &batches).map_err(|e| Error::because(Class::Corrupt, "blocks have different columns", e))?;
+    let rows = concat_batches(&schema, batches).map_err(|e| Error::because(Class::Corrupt, "blocks have different columns", e))?;
     key_groups(&rows)?;
     Ok(StateImage {
         operator: directory.operator,
@@ -291,10 +313,7 @@ pub fn write(dir: &Path, image: &StateImage) -> Result<SegmentRef, Error> {
 /// when the disk does not answer.
 pub fn read(dir: &Path, segment: &SegmentRef) -> Result<StateImage, Error> {
     let path = dir.join(&segment.name);
-    let bytes = std::fs::read(&path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => corrupt(format!("state segment {} is missing", path.display())),
-        _ => failed("read", &path, e),
-    })?;
+    let bytes = std::fs::read(&path).map_err(|e| unread(&path, e))?;
     let named = format!("{:032x}.seg", xxh3_128(&bytes));
     if named != segment.name || bytes.len() as u64 != segment.bytes {
         return Err(corrupt(format!(
@@ -304,7 +323,55 @@ pub fn read(dir: &Path, segment: &SegmentRef) -> Result<StateImage, Error> {
             segment.bytes
         )));
     }
-    decode(&bytes).map_err(|e| Error { message: format!("state segment {}: {}", path.display(), e.message), ..e })
+    decode(&bytes).map_err(|e| named_error(&path, e))
+}
+
+/// Reads of a segment the blocks that may have rows of some key groups, each verified by its own checksum, and no others (CKP-9).
+/// Rows of other key groups are among them.
+///
+/// Errors: as [`read`].
+pub fn read_part(dir: &Path, segment: &SegmentRef, key_groups: &Range<u32>) -> Result<StateImage, Error> {
+    let path = dir.join(&segment.name);
+    let file = File::open(&path).map_err(|e| unread(&path, e))?;
+    let length = file.metadata().map_err(|e| failed("read", &path, e))?.len();
+    if length != segment.bytes || length < (HEAD_BYTES + TAIL_BYTES) as u64 {
+        return Err(corrupt(format!("state segment {} has {length} bytes, {} expected", path.display(), segment.bytes)));
+    }
+    let bytes = |at: u64, count: u64| -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; usize::try_from(count).map_err(|_| corrupt("block lies outside"))?];
+        file.read_exact_at(&mut bytes, at).map_err(|e| failed("read", &path, e))?;
+        Ok(bytes)
+    };
+    let parts = || {
+        let (end, count, checksum) = place(&bytes(length - TAIL_BYTES as u64, TAIL_BYTES as u64)?, length)?;
+        let directory = directory(&bytes(0, HEAD_BYTES as u64)?, &bytes(end, count)?, end, checksum)?;
+        follow(&directory, end)?;
+        let mut batches = Vec::new();
+        for (number, block) in directory.blocks.iter().enumerate() {
+            let some = block.rows > 0 && block.key_group_min < key_groups.end && block.key_group_max >= key_groups.start;
+            // The first one tells the columns where none has any of the rows.
+            if some || number == 0 {
+                let rows = block_rows(&bytes(block.offset, block.bytes)?, block)?;
+                batches.extend(rows.into_iter().map(|rows| if some { rows } else { rows.slice(0, 0) }));
+            }
+        }
+        image(directory, &batches)
+    };
+    parts().map_err(|e| named_error(&path, e))
+}
+
+fn unread(path: &Path, source: std::io::Error) -> Error {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => corrupt(format!("state segment {} is missing", path.display())),
+        _ => failed("read", path, source),
+    }
+}
+
+fn named_error(path: &Path, error: Error) -> Error {
+    match error.class {
+        Class::Corrupt => Error { message: format!("state segment {}: {}", path.display(), error.message), ..error },
+        _ => error,
+    }
 }
 
 #[cfg(test)]

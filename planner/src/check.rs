@@ -69,9 +69,6 @@ pub fn notices(spec: &JobSpec) -> Vec<String> {
     if spec.rebalance.mode == RebalanceMode::Auto {
         notices.push("rebalance 'auto' has no effect on one agent".to_owned());
     }
-    if spec.rescale {
-        notices.push("rescale has no effect while the job keeps its tasks".to_owned());
-    }
     for source in columns::pending(spec) {
         notices.push(format!(
             "source '{}' declares no columns: they are taken from its first rows when the job starts, and what reads them is unchecked until then",

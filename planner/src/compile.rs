@@ -58,6 +58,7 @@ pub fn compile(spec: &JobSpec, door: Horizon) -> Result<JobPlan, Faults> {
         job: spec.id.clone(),
         version: spec.version,
         max_parallelism: spec.max_parallelism,
+        rescale: spec.rescale,
         horizon: spec.horizon.unwrap_or(door),
         checkpoint: spec.checkpoint.clone(),
         inflight_bytes: spec.resources.inflight_bytes,

@@ -88,9 +88,9 @@ pub struct RegionCut {
     pub sinks: Vec<(TaskId, SinkHandle)>,
     /// Every member had ended.
     pub ended: bool,
-    /// Dealt anew to other tasks and not decided since (CKP-9): a task lists the segments of all former
-    /// tasks that held some of its key groups, and writes its whole state into its first epoch, which
-    /// takes their place.
+    /// Dealt to other tasks and not decided since (CKP-9): the segments are those of the former tasks of the
+    /// region's operators. Each task takes its own key groups out of them, and writes all that it has into its
+    /// first epoch, which takes their place.
     pub redealt: bool,
 }
 

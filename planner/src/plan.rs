@@ -23,6 +23,9 @@ pub struct JobPlan {
     pub version: JobVersion,
     /// Number of key groups.
     pub max_parallelism: u32,
+    /// State may be dealt to other tasks than those that wrote it (CKP-9).
+    #[serde(default)]
+    pub rescale: bool,
     /// Where cuts must be durable.
     pub horizon: Horizon,
     /// Pace of epochs.

@@ -250,7 +250,7 @@ impl<'a> Attempted<'a> {
                         }
                         Work::Window(_) | Work::Top(_) | Work::Buffer(_) => {
                             let images = cut.images.get(&operator.id).cloned().unwrap_or_default();
-                            parts.restored.insert(key, Restored { images, redealt: false });
+                            parts.restored.insert(key, Restored { images, redealt: number > 1 });
                         }
                         Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union => {}
                     }
@@ -282,6 +282,10 @@ impl<'a> Attempted<'a> {
     fn epoch(&mut self, cut: &mut Cut) -> Result<(), String> {
         self.sequence += 1;
         let epoch = EpochId { attempt: Attempt::new(self.number), sequence: self.sequence };
+        if self.number > 1 && self.sequence == 1 {
+            // Each task writes all that it took of what former tasks wrote (CKP-9).
+            cut.images.clear();
+        }
         let heads = self.plan.chains.iter().filter(|chain| matches!(chain.operators[0].work, Work::Source(_)));
         let sources: BTreeSet<ChainId> = heads.map(|chain| chain.id).collect();
         for chain in self.chains.iter().filter(|chain| sources.contains(&chain.id().0)) {

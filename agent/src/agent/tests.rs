@@ -1,6 +1,7 @@
 //! Whole attempts over real chains, segments and decisions: restarts, drains, ends, refusals.
 
 mod checkpoints;
+mod rescale;
 pub(crate) mod double;
 
 use super::{Agent, AgentOptions, Checkpoints};

@@ -147,6 +147,7 @@ fn a_plan_is_checked_whole() {
         job: JobId::new("j").unwrap(),
         version: weir_planner::id::JobVersion::new(1),
         max_parallelism: 1,
+        rescale: false,
         horizon: weir_planner::spec::Horizon::Local,
         checkpoint: weir_planner::spec::Checkpoint::default(),
         inflight_bytes: 1,

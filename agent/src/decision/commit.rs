@@ -316,7 +316,7 @@ fn unusable(local: Option<&LocalGrant>, before: Option<&JobRecord>, attempt: Att
     }
 }
 
-/// The cuts as an attempt at `job` begins from them, and whether they had to be dealt anew (CKP-8).
+/// The cuts as an attempt at `job` begins from them, and whether they had to be dealt anew (CKP-8, CKP-9).
 ///
 /// Errors: `User` for a version before that of the cuts (CKP-7), or tasks that they cannot be given to.
 pub fn fitting(
@@ -336,10 +336,7 @@ pub fn fitting(
         return Err(Error::new(Class::User, message));
     }
     let Some(change) = before.change_to(job) else { return Ok((cuts, false)) };
-    match redeal(before, &cuts, job) {
-        Some(dealt) => Ok((dealt, true)),
-        None => Err(change.refused(id)),
-    }
+    redeal(before, &cuts, job).map(|dealt| (dealt, true)).map_err(|kept| change.refused(id, &kept))
 }
 
 fn adopt(

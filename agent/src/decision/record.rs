@@ -1,5 +1,6 @@
 //! The records in the decision store: a version byte, then postcard.
 
+use super::redeal::Kept;
 use crate::error::Error;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +22,12 @@ pub struct JobRecord {
     pub version: JobVersion,
     /// What its cuts consist of.
     pub planned: TaskSet,
-    /// No operator of the plan keeps state, so that its cut may be dealt to other tasks. Not stored: it is
-    /// asked of the plan that is to run.
+    /// Operators of the plan that keep state. Not stored, as the next: the plan that is to run is asked.
     #[serde(skip)]
-    pub stateless: bool,
+    pub stateful: BTreeSet<OperatorId>,
+    /// State may be dealt to other tasks (CKP-9).
+    #[serde(skip)]
+    pub rescale: bool,
 }
 
 impl JobRecord {
@@ -34,11 +37,13 @@ impl JobRecord {
             Work::Window(_) | Work::Top(_) | Work::Buffer(_) => true,
             Work::Source(_) | Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union | Work::Sink(_) => false,
         };
+        let operators = plan.chains.iter().flat_map(|chain| &chain.operators);
         JobRecord {
             attempt,
             version: plan.version,
             planned: TaskSet::of(plan),
-            stateless: !plan.chains.iter().flat_map(|chain| &chain.operators).any(|operator| stateful(&operator.work)),
+            stateful: operators.filter(|operator| stateful(&operator.work)).map(|operator| operator.id.clone()).collect(),
+            rescale: plan.rescale,
         }
     }
 
@@ -88,7 +93,7 @@ impl TaskChange {
     const NAMED_MAX: usize = 32;
 
     /// The refusal, naming what was added and removed and the ways out (CKP-8, G3).
-    pub fn refused(&self, job: &JobId) -> Error {
+    pub fn refused(&self, job: &JobId, kept: &Kept) -> Error {
         let mut reasons = Vec::new();
         for (what, tasks) in [("added", &self.added), ("removed", &self.removed)] {
             if !tasks.is_empty() {
@@ -101,8 +106,12 @@ impl TaskChange {
         if reasons.is_empty() {
             reasons.push("tasks connected in another way".to_owned());
         }
+        let (why, rescale) = match kept {
+            Kept::Unasked => (String::new(), ", set rescale: true to have its state dealt to the tasks that there are now"),
+            Kept::Lost(why) => (format!("; it cannot be dealt to them, since {why}"), ""),
+        };
         let message = format!(
-            "job {job}: the plan does not match the tasks of its decided cut: {}; run the same plan as before, or start fresh (--fresh, ALTER JOB … START FRESH) and give up its state; dealing it to other tasks with rescale: true is not available yet",
+            "job {job}: the plan does not match the tasks of its decided cut: {}{why}; run the same plan as before{rescale}, or start fresh (--fresh, ALTER JOB … START FRESH) and give up its state",
             reasons.join("; ")
         );
         Error::new(Class::User, message)

@@ -25,7 +25,8 @@ pub fn attempt(number: u64) -> JobRecord {
         attempt: Attempt::new(number),
         version: JobVersion::new(1),
         planned: TaskSet { regions: vec![tasks.clone()], tasks, max_parallelism: 128 },
-        stateless: false,
+        stateful: [].into(),
+        rescale: false,
     }
 }
 

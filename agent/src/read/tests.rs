@@ -43,7 +43,8 @@ impl Stored {
             attempt: Attempt::new(1),
             version: JobVersion::new(1),
             planned: TaskSet { tasks: Vec::new(), max_parallelism: 1, regions: Vec::new() },
-            stateless: false,
+            stateful: [].into(),
+            rescale: false,
         };
         decisions.open_attempt(record, &job(), Restore::Fresh).unwrap();
         let dirs = JobDirs::of(dir.path(), &job());

@@ -1,9 +1,10 @@
 //! Blocking work of a region: segments, and decisions with what they make obsolete.
 
-use super::{JobDirs, blocking};
+use super::{JobDirs, blocking, names};
 use crate::decision::{Decided, Decision};
 use crate::error::Error;
 use crate::segment::{self, SegmentRef};
+use std::collections::BTreeSet;
 use std::path::Path;
 use weir_kernel::io::FrozenImage;
 use weir_planner::error::Class;
@@ -20,11 +21,18 @@ pub(super) fn write_images(dir: &Path, images: Vec<FrozenImage>) -> Result<Vec<(
     Ok(written)
 }
 
+/// Segments that a decision names no more.
+pub(super) struct Obsolete {
+    pub(super) files: Vec<String>,
+    /// Other regions may still name them: they were dealt to several (CKP-9).
+    pub(super) shared: bool,
+}
+
 /// Decides, then deletes what the decision made obsolete. The next round begins after that, so a
 /// file of equal content is never written and deleted at once.
 pub(super) async fn store(
     decision: Decision,
-    obsolete: Vec<String>,
+    mut obsolete: Obsolete,
     dirs: JobDirs,
     decisions: crate::decision::Decisions,
 ) -> Result<Decided, Error> {
@@ -33,16 +41,22 @@ pub(super) async fn store(
         let results = dirs.results.clone();
         blocking(move || segment::sync_dir(&results)).await?;
     }
+    let job = decision.job.clone();
     let (tell, told) = tokio::sync::oneshot::channel();
     decisions.decide_later(decision, move |answer| {
         // The coordinator is gone: what was decided is found at the next start.
         let _ = tell.send(answer);
     });
     let decided = told.await.unwrap_or_else(|_| Err(Error::new(Class::Bug, "the committer gave no answer")))?;
-    if !(obsolete.is_empty() && decided.dropped.is_empty()) {
+    if !(obsolete.files.is_empty() && decided.dropped.is_empty()) {
         let dropped = decided.dropped.clone();
         blocking(move || {
-            let files = obsolete.iter().map(|n| dirs.state.join(n)).chain(dropped.iter().map(|n| dirs.results.join(n)));
+            if obsolete.shared {
+                let regions = decisions.regions(&job)?;
+                let named: BTreeSet<String> = regions.values().flat_map(names).collect();
+                obsolete.files.retain(|name| !named.contains(name));
+            }
+            let files = obsolete.files.iter().map(|n| dirs.state.join(n)).chain(dropped.iter().map(|n| dirs.results.join(n)));
             for file in files {
                 if let Err(error) = std::fs::remove_file(&file) {
                     tracing::warn!(file = %file.display(), %error, "obsolete file could not be deleted; the next start of the job tries again");

@@ -20,8 +20,8 @@ use weir_kernel::graph::{Parts, build};
 use weir_kernel::io::{Restored, Sink, SinkHandle, Source, Wake};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt as AttemptId, ChainId, EpochId, OperatorId, RegionId, TaskId};
-use weir_planner::manifest::Manifest;
-use weir_planner::plan::{JobPlan, PlanOperator, Work};
+use weir_planner::manifest::{Manifest, RegionCut, TaskSet};
+use weir_planner::plan::{JobPlan, PlanOperator, Work, key_group_range};
 use weir_planner::protocol::{Level, Restore};
 use weir_planner::spec::{DurabilityBackend, Horizon};
 
@@ -115,8 +115,9 @@ pub async fn restore(
 
 /// Fetches a checkpoint and makes it what the attempt begins from.
 async fn adopt(context: &Arc<Context>, attempt: &Arc<Attempt>, manifest: &Manifest, dirs: &JobDirs) -> Result<(Opened, Images), Error> {
-    let before = JobRecord { attempt: manifest.attempt, version: manifest.version, planned: manifest.planned.clone(), stateless: false };
     let record = JobRecord::of(&attempt.plan, attempt.id);
+    let (former, version, planned) = (manifest.attempt, manifest.version, manifest.planned.clone());
+    let before = JobRecord { attempt: former, version, planned, ..record.clone() };
     let undecided = before.undecided(&manifest.cuts);
     let (regions, _) = fitting(&before, &record, manifest.cuts.clone(), &attempt.job)?;
     let no_store = || Error::new(Class::User, format!("job {}: this agent has no state store, where its checkpoint is", attempt.job));
@@ -150,11 +151,14 @@ fn clear_unnamed(opened: &Opened, dirs: &JobDirs) -> Result<(), Error> {
 /// Reads the segments of a cut, and looks whether its result files are there.
 fn load(opened: &Opened, attempt: &Attempt, dirs: &JobDirs) -> Result<Images, Error> {
     let mut images = Images::new();
-    for cut in opened.regions.values() {
+    for (region, cut) in &opened.regions {
+        if cut.redealt {
+            load_dealt(*region, cut, &attempt.plan, dirs, &mut images)?;
+            continue;
+        }
         for of_task in &cut.segments {
             let key = (of_task.task.operator.clone(), of_task.task.subtask);
             let restored = images.entry(key).or_default();
-            restored.redealt = cut.redealt;
             for one in &of_task.segments {
                 restored.images.push(Arc::new(segment::read(&dirs.state, one)?));
             }
@@ -169,6 +173,24 @@ fn load(opened: &Opened, attempt: &Attempt, dirs: &JobDirs) -> Result<Images, Er
         return Err(Error::new(Class::Corrupt, message));
     }
     Ok(images)
+}
+
+/// Reads for each task of a region what the segments of former tasks have of its key groups (CKP-9).
+fn load_dealt(region: RegionId, cut: &RegionCut, plan: &JobPlan, dirs: &JobDirs, images: &mut Images) -> Result<(), Error> {
+    let planned = TaskSet::of(plan);
+    let tasks = planned.regions.get(region.get() as usize).into_iter().flatten();
+    for task in tasks {
+        let subtasks = planned.tasks.iter().filter(|other| other.operator == task.operator).count();
+        let owned = key_group_range(plan.max_parallelism, u32::try_from(subtasks).unwrap_or(u32::MAX), task.subtask);
+        for of_task in cut.segments.iter().filter(|of_task| of_task.task.operator == task.operator) {
+            let restored = images.entry((task.operator.clone(), task.subtask)).or_default();
+            restored.redealt = true;
+            for one in &of_task.segments {
+                restored.images.push(Arc::new(segment::read_part(&dirs.state, one, &owned)?));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Deletes files that no decision names: a crash left them between writing and deciding.

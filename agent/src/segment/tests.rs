@@ -1,6 +1,6 @@
 //! Round trips, a pinned vector, and every possible corruption of a small segment.
 
-use super::{BLOCK_ROWS, SegmentRef, decode, encode, put_file, read, write};
+use super::{BLOCK_ROWS, SegmentRef, decode, encode, put_file, read, read_part, write};
 use arrow::array::{Int64Array, Int64Builder, ListBuilder, RecordBatch, StringArray, UInt32Array};
 use std::sync::Arc;
 use weir_kernel::io::StateImage;
@@ -54,6 +54,56 @@ fn lists_of_values_come_back_as_they_were() {
     let named = ["__key_group", "__window_start", "name", "__a0_values"].into_iter().zip(columns);
     image.rows = RecordBatch::try_from_iter_with_nullable(named.enumerate().map(|(at, (name, column))| (name, column, at > 1))).unwrap();
     same(&decode(&encode(&image).unwrap()).unwrap(), &image);
+}
+
+/// CKP-9, G1: of a part only the blocks that may have its key groups are read: damage of others is not seen, damage of theirs
+/// is, and columns and marks come in any case.
+#[test]
+fn of_a_part_only_its_blocks_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let block = u32::try_from(BLOCK_ROWS).unwrap();
+    // Two rows a key group: groups 0 to 32,767 in the first block, 32,768 to 65,535 in the second, then one more.
+    let whole = image(block * 2 + 2);
+    let segment = write(dir.path(), &whole).unwrap();
+    let rows = |from: u32, count: u32| StateImage { rows: whole.rows.slice(from as usize, count as usize), ..whole.clone() };
+    let cases = [
+        (0..1, rows(0, block)),
+        (32_767..32_768, rows(0, block)),
+        (32_768..32_769, rows(block, block)),
+        (32_767..32_769, rows(0, block * 2)),
+        (65_536..70_000, rows(block * 2, 2)),
+        (65_537..70_000, rows(0, 0)),
+        (0..70_000, rows(0, block * 2 + 2)),
+    ];
+    for (key_groups, expected) in cases {
+        same(&read_part(dir.path(), &segment, &key_groups).unwrap(), &expected);
+    }
+    let path = dir.path().join(&segment.name);
+    let good = std::fs::read(&path).unwrap();
+    // A byte of the second block, the middle of the file.
+    let mut bad = good.clone();
+    bad[good.len() / 2 + good.len() / 8] ^= 1;
+    std::fs::write(&path, &bad).unwrap();
+    same(&read_part(dir.path(), &segment, &(0..1)).unwrap(), &rows(0, block));
+    let error = read_part(dir.path(), &segment, &(40_000..40_001)).unwrap_err();
+    assert_eq!(error.class, Class::Corrupt);
+    assert!(error.message.contains(&segment.name) && error.message.contains("checksum of the block"), "{error}");
+    std::fs::write(&path, &good[..good.len() - 1]).unwrap();
+    let error = read_part(dir.path(), &segment, &(0..1)).unwrap_err();
+    assert!(error.class == Class::Corrupt && error.message.contains(&segment.name), "{error}");
+    // Head, directory and footer are covered as when the whole is read.
+    let small = image(3);
+    let segment = write(dir.path(), &small).unwrap();
+    let path = dir.path().join(&segment.name);
+    let good = std::fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        std::fs::write(&path, &bad).unwrap();
+        assert_eq!(read_part(dir.path(), &segment, &(0..2)).expect_err(&format!("byte {at}")).class, Class::Corrupt);
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(read_part(dir.path(), &segment, &(0..2)).unwrap_err().message.contains("is missing"));
 }
 
 /// CKP-12: the bytes of a version never change; a change of this name needs a new version.

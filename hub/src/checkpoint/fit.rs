@@ -1,7 +1,7 @@
 //! Whether a manifest is a checkpoint of a plan, and whether a plan may go on from one.
 
 use std::collections::BTreeSet;
-use weir_planner::id::RegionId;
+use weir_planner::id::{RegionId, TaskId};
 use weir_planner::keygroup::KEY_ENCODING_VERSION;
 use weir_planner::manifest::{MANIFEST_VERSION, Manifest, STATE_FORMAT_VERSION, TaskSet};
 use weir_planner::plan::JobPlan;
@@ -35,10 +35,14 @@ pub fn unfit(manifest: &Manifest, plan: &JobPlan) -> Option<String> {
     }
     for (region, cut) in &manifest.cuts {
         let of_region = planned.regions.get(region.get() as usize);
-        if let Some(task) = cut.segments.iter().map(|of_task| &of_task.task).find(|task| !planned.tasks.contains(task)) {
+        let operators: BTreeSet<_> = of_region.into_iter().flatten().map(|task| &task.operator).collect();
+        // State that was dealt and not written anew since has the names of former tasks (CKP-9).
+        let known = |task: &TaskId| if cut.redealt { operators.contains(&task.operator) } else { planned.tasks.contains(task) };
+        if let Some(task) = cut.segments.iter().map(|of_task| &of_task.task).find(|task| !known(task)) {
             return Some(format!("the cut of region {region} has state of task {task}, which is not planned"));
         }
-        let strange = cut.segments.iter().map(|of_task| &of_task.task).chain(cut.sinks.iter().map(|(task, _)| task));
+        let written = cut.segments.iter().filter(|_| !cut.redealt).map(|of_task| &of_task.task);
+        let strange = written.chain(cut.sinks.iter().map(|(task, _)| task));
         // The handle of a file that a former task wrote stays with the first region (CKP-8).
         if let Some(task) = strange.into_iter().find(|task| planned.tasks.contains(task) && of_region.is_none_or(|own| !own.contains(task)))
         {

@@ -85,7 +85,7 @@ impl Buffer {
         };
         let owned = seat.owned();
         let mut held = Held::new(id, seat.subtask, owned, Arc::new(input.to_arrow()));
-        let (first_ms, last_ms) = held.restore(&restored.images)?.unwrap_or_default();
+        let (first_ms, last_ms) = held.restore(restored)?.unwrap_or_default();
         Ok(Buffer {
             rule,
             released: held.first(),

@@ -87,7 +87,7 @@ impl Session {
             max_parallelism: seat.max_parallelism,
             owned: seat.owned(),
         })?;
-        sessions.restore(&restored.images)?;
+        sessions.restore(restored)?;
         Ok(Session {
             id: id.clone(),
             timing: Timing::new(id, work.time.as_ref(), Some(input))?,

@@ -61,7 +61,7 @@ impl Top {
             max_parallelism: seat.max_parallelism,
             owned: seat.owned(),
         })?;
-        tops.restore(&restored.images)?;
+        tops.restore(restored)?;
         Ok(Top {
             place: work.place.is_some(),
             output: Arc::new(output.to_arrow()),

@@ -150,7 +150,7 @@ impl Window {
             max_parallelism: seat.max_parallelism,
             owned: seat.owned(),
         })?;
-        table.restore(&restored.images)?;
+        table.restore(restored)?;
         let having = work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?;
         Ok(Window {
             id: id.clone(),

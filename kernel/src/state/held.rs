@@ -18,7 +18,7 @@
 
 use crate::envelope::{Data, batch, broken};
 use crate::error::Error;
-use crate::io::StateImage;
+use crate::io::{Restored, StateImage};
 use crate::state::layout::{KEY_GROUP, WINDOW_START, owned_rows, scalar};
 use crate::state::merge::merge_by_task;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
@@ -160,9 +160,9 @@ impl Held {
     ///
     /// Errors: class `Corrupt` when the images are of other columns; class `User` when they hold
     /// rows of another task, which have no order among this one's.
-    pub fn restore(&mut self, images: &[Arc<StateImage>]) -> Result<Option<(i64, i64)>, Error> {
+    pub fn restore(&mut self, restored: &Restored) -> Result<Option<(i64, i64)>, Error> {
         let mut came = None;
-        for merged in merge_by_task(images)? {
+        for merged in merge_by_task(&restored.images)? {
             let subtask = merged.subtask;
             let rows = owned_rows(&merged.rows, &self.image, &self.owned)?;
             let rows = rows.ok_or_else(|| self.corrupt("has other columns than the rows that it holds"))?;
@@ -170,7 +170,7 @@ impl Held {
                 self.next = merged.retired_ms.max(0);
                 self.first = self.next;
                 self.put_back(&rows)?;
-                self.imaged = self.first..self.next;
+                self.imaged = if restored.redealt { self.first..self.first } else { self.first..self.next };
                 came = (!self.is_empty()).then_some((scalar(&merged, "first_ms")?, scalar(&merged, "last_ms")?));
             } else if rows.num_rows() > 0 {
                 let message = format!(

@@ -21,7 +21,7 @@
 
 use crate::envelope::{BATCH_ROWS, Data, batch, broken};
 use crate::error::Error;
-use crate::io::StateImage;
+use crate::io::{Restored, StateImage};
 use crate::route::key::Encoded;
 use crate::state::index::Index;
 use crate::state::layout::{KEY_GROUP, WINDOW_START, owned_rows, scalar, sorted};
@@ -330,9 +330,9 @@ impl Tops {
     /// that this task does not own are left out.
     ///
     /// Errors: class `Corrupt` when the images are of other columns.
-    pub fn restore(&mut self, images: &[Arc<StateImage>]) -> Result<(), Error> {
+    pub fn restore(&mut self, restored: &Restored) -> Result<(), Error> {
         let mut fired = None;
-        for merged in merge_by_task(images)? {
+        for merged in merge_by_task(&restored.images)? {
             // What one task has given another may still have had.
             let mark = scalar(&merged, "fired_ms")?;
             fired = Some(fired.map_or(mark, |least: i64| least.min(mark)));
@@ -346,7 +346,9 @@ impl Tops {
             self.add(Data { rows: batch(self.shape.rows.clone(), rows.columns()[3..].to_vec(), count)?, times, stamps: None })?;
         }
         self.fired_ms = fired.unwrap_or(i64::MIN);
-        (self.imaged, self.fired_imaged_ms) = (self.len(), self.fired_ms);
+        if !restored.redealt {
+            (self.imaged, self.fired_imaged_ms) = (self.len(), self.fired_ms);
+        }
         Ok(())
     }
 }

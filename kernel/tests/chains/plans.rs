@@ -177,6 +177,7 @@ pub fn plan(chains: Vec<(u32, Vec<PlanOperator>)>, edges: Vec<(u32, u32, Routing
         job: JobId::new("j").unwrap(),
         version: JobVersion::new(1),
         max_parallelism: 128,
+        rescale: false,
         horizon: Horizon::Local,
         checkpoint: Checkpoint::default(),
         inflight_bytes: shape.inflight_bytes,

@@ -443,7 +443,6 @@ fn what_has_no_effect_is_told() {
     let changes = [
         ("/placement", json!("split")),
         ("/rebalance", json!({"mode": "auto"})),
-        ("/rescale", json!(true)),
         ("/operators/2/config/keys", json!([])),
         ("/sinks/1/config/key", json!([])),
     ];
@@ -454,7 +453,6 @@ fn what_has_no_effect_is_told() {
         [
             "placement 'split' has no effect on one agent",
             "rebalance 'auto' has no effect on one agent",
-            "rescale has no effect while the job keeps its tasks",
             "window 'count' has no keys and runs as one task",
         ]
     );

@@ -16,7 +16,7 @@ use weir_planner::plan::JobPlan;
 use weir_planner::protocol::{AttemptState, CutGrant, LocalGrant, Restore, Sealed};
 use weir_planner::spec::Horizon;
 
-async fn open(dir: &Path, world: &World, store: &Path) -> Agent {
+pub async fn open(dir: &Path, world: &World, store: &Path) -> Agent {
     let options = AgentOptions {
         agent: AgentId::new("a").unwrap(),
         data_dir: dir.to_owned(),
@@ -39,19 +39,19 @@ fn plan() -> JobPlan {
 
 /// Seals all that is asked for, and keeps the newest three.
 #[derive(Clone)]
-struct Seals {
+pub struct Seals {
     kept: Arc<Mutex<Vec<Manifest>>>,
     count: watch::Sender<u64>,
 }
 
 impl Seals {
-    fn of(agent: &Agent) -> Seals {
+    pub fn of(agent: &Agent) -> Seals {
         let seals = Seals { kept: Arc::default(), count: watch::Sender::new(0) };
         seals.go_on(agent);
         seals
     }
 
-    fn go_on(&self, agent: &Agent) {
+    pub fn go_on(&self, agent: &Agent) {
         let (asks, seals) = (agent.asks(), self.clone());
         tokio::spawn(async move {
             while let Ok(ask) = asks.recv_async().await {
@@ -78,7 +78,7 @@ impl Seals {
     }
 
     /// Waits for a seal of what the first feed gave up to here.
-    async fn until_holds(&self, row: u64) {
+    pub async fn until_holds(&self, row: u64) {
         let holds = |_: &u64| {
             let kept = self.kept.lock();
             let positions = kept.last().into_iter().flat_map(|manifest| positions_of(manifest.cuts.values(), &operator("src")));
@@ -87,16 +87,16 @@ impl Seals {
         tokio::time::timeout(super::PATIENCE, self.count.subscribe().wait_for(holds)).await.unwrap().unwrap();
     }
 
-    fn newest_first(&self) -> Vec<Manifest> {
+    pub fn newest_first(&self) -> Vec<Manifest> {
         self.kept.lock().iter().rev().cloned().collect()
     }
 }
 
-fn cut(local: Option<LocalGrant>, checkpoints: Vec<Manifest>) -> Restore {
+pub fn cut(local: Option<LocalGrant>, checkpoints: Vec<Manifest>) -> Restore {
     Restore::Cut(Box::new(CutGrant { local, checkpoints }))
 }
 
-fn told(agent: &Agent, kind: &str) -> Vec<String> {
+pub fn told(agent: &Agent, kind: &str) -> Vec<String> {
     let events = agent.observe().into_iter().flat_map(|seen| seen.events);
     events.filter(|event| event.kind == kind).map(|event| event.message).collect()
 }

@@ -105,6 +105,7 @@ pub fn counting_plan(job: &JobId) -> JobPlan {
         job: job.clone(),
         version: JobVersion::new(1),
         max_parallelism: 16,
+        rescale: false,
         horizon: Horizon::Local,
         checkpoint: Checkpoint { epoch_ms: 1, interval_ms: 10, timeout_ms: 60_000, retention: 1 },
         inflight_bytes: 1 << 20,

@@ -26,7 +26,8 @@ fn lanes(attempt: u64, parallelism: u32) -> JobRecord {
         attempt: Attempt::new(attempt),
         version: JobVersion::new(1),
         planned: TaskSet { tasks: regions.concat(), max_parallelism: 128, regions },
-        stateless: true,
+        stateful: [].into(),
+        rescale: false,
     }
 }
 
@@ -90,7 +91,7 @@ fn a_cut_is_not_dealt_where_something_would_be_lost() {
     let store = Decisions::open(dir.path()).unwrap();
     store.open_attempt(lanes(1, 1), &job(), Restore::Fresh).unwrap();
     decide(&store, 1, 0, &[at("a", 10)], None, &[]);
-    let stateful = JobRecord { stateless: false, ..lanes(2, 2) };
+    let stateful = JobRecord { stateful: [task("src", 0).operator].into(), ..lanes(2, 2) };
     let mut renamed = lanes(2, 1);
     renamed.planned.tasks[0] = task("other", 0);
     renamed.planned.regions[0][0] = task("other", 0);
@@ -99,13 +100,118 @@ fn a_cut_is_not_dealt_where_something_would_be_lost() {
         assert_eq!(error.class, Class::User);
         assert!(error.message.contains(&format!("added tasks {added}")), "{error}");
         assert!(removed.is_empty() || error.message.contains(&format!("removed tasks {removed}")), "{error}");
-        assert!(error.message.contains("fresh") && error.message.contains("rescale: true"), "{error}");
+        assert!(error.message.contains("fresh"), "{error}");
+        assert_eq!(error.message.contains("set rescale: true"), removed.is_empty(), "{error}");
         assert_eq!(store.check_cut(&next, &job()).unwrap_err().message, error.message);
     }
     assert_eq!(store.job(&job()).unwrap().unwrap().attempt, Attempt::new(1));
     decide(&store, 1, 0, &[at("a", 11)], None, &["1.seg"]);
     let error = store.open_attempt(lanes(2, 2), &job(), local(&store, true)).unwrap_err();
     assert!(error.message.contains("added tasks src-1, out-1"), "{error}");
+}
+
+/// A job of `src`, `win`, which keeps state, and `out`, all in one region, that may be rescaled.
+fn windows(attempt: u64, parallelism: u32) -> JobRecord {
+    let tasks: Vec<TaskId> = ["src", "win", "out"].iter().flat_map(|name| (0..parallelism).map(|n| task(name, n))).collect();
+    JobRecord {
+        attempt: Attempt::new(attempt),
+        version: JobVersion::new(1),
+        planned: TaskSet { tasks: tasks.clone(), max_parallelism: 128, regions: vec![tasks] },
+        stateful: [task("win", 0).operator].into(),
+        rescale: true,
+    }
+}
+
+/// What `win` has, by task; the names are of segments.
+fn state(regions: &BTreeMap<RegionId, RegionCut>) -> Vec<(String, Vec<String>, bool)> {
+    let names = |segments: &[SegmentRef]| segments.iter().map(|segment| segment.name.clone()).collect::<Vec<_>>();
+    let cuts = regions.values().flat_map(|cut| cut.segments.iter().map(move |of_task| (cut, of_task)));
+    cuts.map(|(cut, of_task)| (of_task.task.to_string(), names(&of_task.segments), cut.redealt)).collect()
+}
+
+fn write(store: &Decisions, attempt: u64, segments: &[(u32, &[&str])]) {
+    let id = RegionId::new(0);
+    let mut record = RegionCut::empty(EpochId { attempt: Attempt::new(attempt), sequence: 1 });
+    record.move_positions(&task("src", 0).operator, &[at("a", 10)]);
+    for (subtask, names) in segments {
+        let segments = names.iter().map(|name| SegmentRef { name: (*name).to_owned(), bytes: 1, rows: 1 });
+        record.segments_mut(&task("win", *subtask)).extend(segments);
+    }
+    let (retention, attempt) = (Retention { rows: 1, ms: None }, Attempt::new(attempt));
+    store.decide(Decision { job: job(), attempt, region: id, record, results: Vec::new(), replacement: None, retention }).unwrap();
+}
+
+/// CKP-9: state goes to other tasks under the names of those that wrote it, in their order, and stays so over restarts with
+/// still other tasks until it is written anew.
+#[test]
+fn state_is_dealt_where_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    store.open_attempt(windows(1, 2), &job(), Restore::Fresh).unwrap();
+    // The second image of a task may be what its first was.
+    write(&store, 1, &[(0, &["a", "b", "a"]), (1, &["c"])]);
+    let unasked = JobRecord { rescale: false, ..windows(2, 3) };
+    let error = store.open_attempt(unasked, &job(), local(&store, true)).unwrap_err();
+    assert!(error.message.contains("added tasks src-2, win-2, out-2") && error.message.contains("set rescale: true"), "{error}");
+    let (all, one) = (
+        |dealt| vec![("win-0".to_owned(), vec!["a".into(), "b".into(), "a".into()], dealt), ("win-1".to_owned(), vec!["c".into()], dealt)],
+        1,
+    );
+    for (attempt, parallelism) in [(2, 3), (3, one), (4, 3)] {
+        let opened = store.open_attempt(windows(attempt, parallelism), &job(), local(&store, true)).unwrap();
+        assert_eq!(state(&opened.regions), all(true));
+        assert_eq!(store.regions(&job()).unwrap(), opened.regions);
+    }
+    // The same tasks again deal nothing.
+    let same = store.open_attempt(JobRecord { rescale: false, ..windows(5, 3) }, &job(), local(&store, true)).unwrap();
+    assert_eq!(state(&same.regions), all(true));
+    write(&store, 5, &[(0, &["d"]), (2, &["e"])]);
+    let after = store.open_attempt(windows(6, 2), &job(), local(&store, true)).unwrap();
+    assert_eq!(state(&after.regions), [("win-0".to_owned(), vec!["d".to_owned()], true), ("win-2".to_owned(), vec!["e".to_owned()], true)]);
+}
+
+/// CKP-9, G3: another number of key groups, and state without its operator, are refused with the reason, and nothing is changed.
+#[test]
+fn state_that_has_no_owner_is_not_dealt() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    store.open_attempt(windows(1, 2), &job(), Restore::Fresh).unwrap();
+    write(&store, 1, &[(0, &["a"])]);
+    let before = store.regions(&job()).unwrap();
+    let mut groups = windows(2, 3);
+    groups.planned.max_parallelism = 64;
+    let mut gone = windows(2, 3);
+    gone.stateful = [].into();
+    for (next, why) in [(groups, "max_parallelism is 64, and state is in 128 key groups"), (gone, "operator 'win' keeps state in the cut")]
+    {
+        let error = store.open_attempt(next.clone(), &job(), local(&store, true)).unwrap_err();
+        assert_eq!(error.class, Class::User);
+        assert!(error.message.contains(why) && error.message.contains("start fresh") && !error.message.contains("set rescale"), "{error}");
+        assert_eq!(store.check_cut(&next, &job()).unwrap_err().message, error.message);
+    }
+    assert_eq!(store.regions(&job()).unwrap(), before);
+}
+
+/// CKP-9: what one region has written anew while another has not is of different tasks under the same names.
+#[test]
+fn half_dealt_state_is_not_dealt_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Decisions::open(dir.path()).unwrap();
+    let buffers =
+        |attempt, parallelism| JobRecord { stateful: [task("src", 0).operator].into(), rescale: true, ..lanes(attempt, parallelism) };
+    store.open_attempt(buffers(1, 2), &job(), Restore::Fresh).unwrap();
+    decide(&store, 1, 0, &[at("a", 10)], None, &["a"]);
+    let dealt = store.open_attempt(buffers(2, 3), &job(), local(&store, true)).unwrap();
+    assert_eq!(dealt.regions.values().filter(|cut| cut.redealt).count(), 3, "each has a task of the operator");
+    let mut written = dealt.regions[&RegionId::new(1)].clone();
+    (written.redealt, written.segments) = (false, Vec::new());
+    written.segments_mut(&task("src", 1)).push(SegmentRef { name: "b".to_owned(), bytes: 1, rows: 1 });
+    let (retention, attempt) = (Retention { rows: 1, ms: None }, Attempt::new(2));
+    let region = RegionId::new(1);
+    store.decide(Decision { job: job(), attempt, region, record: written, results: Vec::new(), replacement: None, retention }).unwrap();
+    let error = store.open_attempt(buffers(3, 1), &job(), local(&store, true)).unwrap_err();
+    assert!(error.message.contains("operator 'src' have decided since its state was last dealt"), "{error}");
+    store.open_attempt(buffers(3, 3), &job(), local(&store, true)).unwrap();
 }
 
 /// J1, CKP-7: an older version never goes on from the cut of a newer one.
@@ -146,7 +252,7 @@ fn a_kept_spec_lasts_as_long_as_its_job() {
 
 #[test]
 fn nothing_is_dealt_from_nothing() {
-    assert_eq!(super::redeal(&lanes(1, 1), &BTreeMap::new(), &lanes(1, 2)), None);
+    assert_eq!(super::redeal(&lanes(1, 1), &BTreeMap::new(), &lanes(1, 2)), Ok(BTreeMap::new()));
 }
 
 /// CKP-8, EPO-4: each region decides by itself. What the tasks of one that has not decided yet would

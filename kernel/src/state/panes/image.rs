@@ -3,7 +3,7 @@
 use super::{Entry, PaneId, Table};
 use crate::envelope::broken;
 use crate::error::Error;
-use crate::io::StateImage;
+use crate::io::Restored;
 use crate::state::cells::Cells;
 use crate::state::layout::{LEADING, Marks, fingerprint, image_schema, owned_rows, scalar};
 use crate::state::merge::merge_by_task;
@@ -11,7 +11,6 @@ use arrow::array::{AsArray, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::Int64Type;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::window::Pane;
 
@@ -23,9 +22,9 @@ impl Table {
     /// groups that this task does not own are left out.
     ///
     /// Errors: class `Corrupt` when the images are not of this operator's shape.
-    pub fn restore(&mut self, images: &[Arc<StateImage>]) -> Result<(), Error> {
+    pub fn restore(&mut self, restored: &Restored) -> Result<(), Error> {
         let mut tasks = Vec::new();
-        for merged in merge_by_task(images)? {
+        for merged in merge_by_task(&restored.images)? {
             if scalar(&merged, "windows")? != fingerprint(&self.shape.windows) {
                 return Err(self.corrupt("was written by windows of another size or shape"));
             }
@@ -42,7 +41,7 @@ impl Table {
             retired_ms: least(|marks| marks.retired_ms),
             evicted_ms: tasks.iter().map(|(_, marks)| marks.evicted_ms).max().unwrap_or(i64::MIN),
         };
-        self.imaged = self.marks;
+        self.imaged = if restored.redealt { Marks::NONE } else { self.marks };
         if let Some(seen) = &mut self.seen {
             seen.given_ms = self.marks.fired_ms;
         }
@@ -51,6 +50,10 @@ impl Table {
             // And what it has done with is not for a window that only others still have.
             let own_ms = marks.gone_ms();
             self.put(rows, gone_ms, (own_ms > gone_ms).then_some(own_ms))?;
+        }
+        if restored.redealt {
+            self.panes.values_mut().for_each(|entry| entry.cells.touch_all());
+            self.seen.iter_mut().for_each(|seen| seen.cells.touch_all());
         }
         Ok(())
     }
@@ -107,9 +110,14 @@ impl Table {
         };
         let (entries, bytes) = (entry.cells.len(), entry.cells.bytes());
         let (keys, states) = part.columns()[LEADING..].split_at(self.shape.keys.len());
-        entry.cells.restore(keys, part.num_rows(), &states[1..], &mut self.scratch)?;
         if anew {
+            // Panes of one start that counted from different windows are one now, and may have the same keys.
+            let mut own = Cells::new(&self.types, &self.shape.aggregates)?;
+            own.restore(keys, part.num_rows(), &states[1..], &mut self.scratch)?;
+            entry.cells.absorb(&own, &mut self.scratch)?;
             entry.cells.touch_all();
+        } else {
+            entry.cells.restore(keys, part.num_rows(), &states[1..], &mut self.scratch)?;
         }
         self.entries += entry.cells.len() - entries;
         self.bytes = self.bytes + entry.cells.bytes() - bytes;

@@ -19,7 +19,7 @@ use super::{NONE, Sessions, Shape};
 use crate::accumulate::Accumulator;
 use crate::envelope::{batch, broken};
 use crate::error::Error;
-use crate::io::StateImage;
+use crate::io::{Restored, StateImage};
 use crate::state::layout::{KEY_GROUP, WINDOW_START, owned_rows, scalar, sorted};
 use crate::state::merge::{ENTRY_END, ENTRY_GONE, merge_by_task};
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array, new_null_array};
@@ -104,9 +104,9 @@ impl Sessions {
     /// groups that this task does not own are left out.
     ///
     /// Errors: class `Corrupt` when the images are not of this operator's shape.
-    pub fn restore(&mut self, images: &[Arc<StateImage>]) -> Result<(), Error> {
+    pub fn restore(&mut self, restored: &Restored) -> Result<(), Error> {
         let mut fired = None;
-        for merged in merge_by_task(images)? {
+        for merged in merge_by_task(&restored.images)? {
             // What one task has fired another may still have had open: the least of them holds,
             // since fired sessions are gone from each.
             let mark = scalar(&merged, "fired_ms")?;
@@ -115,14 +115,16 @@ impl Sessions {
             if scalar(&merged, "gap_ms")? != self.shape.gap_ms {
                 return Err(self.corrupt("was written by sessions of another gap"));
             }
-            self.put(&merged.rows)?;
+            self.put(&merged.rows, restored.redealt)?;
         }
         self.mark_fired(fired.unwrap_or(i64::MIN));
-        self.marks_imaged = self.marks;
+        if !restored.redealt {
+            self.marks_imaged = self.marks;
+        }
         Ok(())
     }
 
-    fn put(&mut self, rows: &RecordBatch) -> Result<(), Error> {
+    fn put(&mut self, rows: &RecordBatch, redealt: bool) -> Result<(), Error> {
         let rows = owned_rows(rows, &self.schema, &self.shape.owned)?;
         let rows = rows.ok_or_else(|| self.corrupt("has other columns than the operator's state"))?;
         // Each goes before the next newer one of its key.
@@ -151,7 +153,8 @@ impl Sessions {
             accumulator.restore(&slots, own)?;
             rest = others;
         }
-        slots.iter().for_each(|slot| self.imaged.set(*slot));
+        let bits = if redealt { &mut self.dirty } else { &mut self.imaged };
+        slots.iter().for_each(|slot| bits.set(*slot));
         Ok(())
     }
 
