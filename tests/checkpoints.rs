@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use support::process::{Weir, temporary};
 use support::sql::Sql;
-use support::{PATIENCE, until};
+use support::{PATIENCE, block_on, until};
 
 const ROWS: i64 = 6_000;
 /// Rows of one key in one window: each window has 500 rows, of 7 keys.
@@ -101,4 +101,52 @@ fn another_agent_goes_on_from_what_was_sealed() {
     assert_eq!(results(&sql), expected());
     let told = sql.rows("SELECT kind FROM weir.job_events WHERE job = 'sums' AND kind = 'restored'");
     assert_eq!(told.len(), 1, "{told:?}");
+}
+
+/// EPO-8, WAL-2, WAL-4, D1: rows are logged in the state store, trimmed by what is sealed, and answered at once. The agent dies
+/// with epochs that no seal holds; the next one takes the rows after the seal out of the log. Each answered row is there once.
+#[test]
+fn another_agent_reads_the_log_on() {
+    let (hub_dir, store, agents) = (temporary(), temporary(), temporary());
+    let mut args = Weir::serving_args("hub", hub_dir.path());
+    args.extend(["--lease-ms", "1000"].map(str::to_owned));
+    let hub = Weir::start(args);
+    let sql = hub.sql();
+    sql.run(
+        "CREATE SOURCE numbers_in (n BIGINT) WITH (connector = 'http', address = '127.0.0.1:0', path = '/in', format = 'json', \
+         durability.enabled = true, durability.backend = 'object_store')",
+    );
+    let mut one = agent("one", &agents.path().join("one"), &hub, store.path());
+    sql.run("CREATE JOB numbers WITH (checkpoint.epoch = '50ms', checkpoint.interval = '1s') AS SELECT n FROM numbers_in");
+    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+    let mut next = 0;
+    let mut send = |at: &str| {
+        let body: String = (next..next + 20).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+        next += 20;
+        let request = client.post(format!("http://{at}/in")).header("content-type", "application/x-ndjson").body(body);
+        assert_eq!(block_on(async { request.send().await }).unwrap().status().as_u16(), 200);
+        next
+    };
+    let at = one.listens("numbers");
+    let sealed = "SELECT count(*) FROM weir.job_checkpoints WHERE job = 'numbers' AND state = 'completed'";
+    until("checkpoints are sealed beside requests", PATIENCE, || {
+        send(&at);
+        (sql.one(sealed) == "2").then_some(())
+    });
+    let answered = (0..20).map(|_| send(&at)).last().unwrap();
+    one.kill();
+    let mut two = agent("two", &agents.path().join("two"), &hub, store.path());
+    // A read that was sent to the dead agent would wait for its answer.
+    let at = two.listens("numbers");
+    let all = "SELECT count(*), count(DISTINCT n), min(n), max(n) FROM numbers";
+    until("every answered row is in the result", PATIENCE * 2, || {
+        let rows = sql.try_rows(all).ok()?;
+        assert_eq!(rows[0][0], rows[0][1], "a row is there twice");
+        (rows[0][1] == answered.to_string()).then_some(())
+    });
+    let answered = send(&at);
+    until("it goes on", PATIENCE, || {
+        let rows = sql.rows(all);
+        (rows == [[answered.to_string(), answered.to_string(), "0".to_owned(), (answered - 1).to_string()]]).then_some(())
+    });
 }

@@ -267,7 +267,9 @@ impl World {
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let retries = self.jobs.values().filter(|job| job.intent.phase == Phase::Backoff);
         let retry = retries.filter_map(|job| job.intent.retry_at_ms).filter(|at| *at > now.steady_ms).min();
-        [self.fleet.next_deadline(), retry, self.outbox.next_due(now)].into_iter().flatten().min()
+        let waiting = self.jobs.iter().filter(|(_, job)| job.intent.phase == Phase::Waiting);
+        let logs = waiting.filter_map(|(id, job)| self.log_due(id, job.assignment.as_ref()?)).filter(|due| *due > now.steady_ms).min();
+        [self.fleet.next_deadline(), retry, logs, self.outbox.next_due(now)].into_iter().flatten().min()
     }
 
     fn place(&mut self, id: &JobId, now: Now) {
@@ -280,6 +282,9 @@ impl World {
                 // The hub has just started, and has not judged its agents (AGT-4).
                 Err(Unplaced::Soon) => Err(Unplaced::Soon),
                 Err(unplaced) if !self.can_move(id) => Err(unplaced),
+                Err(_) if self.log_due(id, assignment).is_some_and(|due| due > now.steady_ms) => {
+                    Err(Unplaced::NotYet(log_awaited(&assignment.agent)))
+                }
                 Err(unplaced) => self.heir(id, assignment, unplaced, now),
             },
             None => self.free_agent(id, held.as_ref(), now),
@@ -374,6 +379,9 @@ impl World {
             // What the job left behind elsewhere must never be taken for its state.
             self.send(old.agent.clone(), id.clone(), old.attempt, Order::Forget);
         }
+        if let Some(old) = held.as_ref().filter(|held| held.store_id != store_id && !fresh && from.is_none()) {
+            self.tell_gap(id, old, &agent, now);
+        }
         let floor = self.counters.attempt_floor;
         let Some(job) = self.job_mut(id) else { return };
         if held.is_none() {
@@ -455,6 +463,12 @@ pub enum Sampled {
     NotYet(String),
     /// Only a person can help, for this reason.
     Never(String),
+}
+
+fn log_awaited(agent: &AgentId) -> String {
+    format!(
+        "agent '{agent}' is offline, and its disk has rows of an input log that are in no checkpoint: the job waits wal_wait_ms for that agent, and goes on elsewhere without them then"
+    )
 }
 
 enum Unplaced {

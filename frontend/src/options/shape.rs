@@ -327,6 +327,7 @@ pub const DURABILITY: Object = object(
         field("allow_loss", Bool),
         field("backend", Word(&["local", "object_store"])),
         field("compression", Text),
+        field("wal_wait_ms", Millis),
     ],
 );
 const ON_ERROR: Object =

@@ -15,7 +15,7 @@ fn everything() -> JobSpec {
             "schema": [{"name": "a", "type": "BIGINT", "not_null": true, "timestamp_unit": "s"}], "timestamp_unit": "ms",
             "time": {"mode": "event_time", "timestamp_field": "a", "allowed_lateness_ms": 1, "late_event_policy": "route", "late_event_route": "o", "idle_advance_ms": 1,
                 "watermark": {"strategy": "monotonous", "out_of_orderness_ms": 1, "idle_timeout_ms": 1, "max_future_ms": 1, "alignment_ms": 1}},
-            "durability": {"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "c"},
+            "durability": {"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "c", "wal_wait_ms": 1},
             "on_error": {"policy": "route", "to": "o"}, "batch": {"rows": 1, "bytes": 1, "linger_ms": 1}})
     };
     let sink = |id: &str, kind: &str, config: Value| json!({"operator_id": id, "output_type": kind, "config": config, "codec": {"type": "json"}, "delivery": "upsert", "key": ["a"], "on_error": {"policy": "route", "to": "o"}});

@@ -6,8 +6,10 @@ use crate::intent::offline;
 use crate::place;
 use crate::world::{Assignment, World};
 use std::sync::Arc;
-use weir_planner::id::{AgentId, JobId};
-use weir_planner::spec::Horizon;
+use weir_planner::id::{AgentId, JobId, OperatorId};
+use weir_planner::plan::{JobPlan, Work};
+use weir_planner::protocol::Level;
+use weir_planner::spec::{Durability, DurabilityBackend, Horizon};
 
 impl World {
     /// Whether the job can go on at another agent: what its last attempt did waits for the seal, and there is one.
@@ -34,6 +36,31 @@ impl World {
         })
     }
 
+    /// Until when a job waits for the agent that it ran on, steady ms, before it goes on elsewhere: that has an input log with rows
+    /// that no checkpoint holds (WAL-4). `None` where there is nothing to wait for.
+    pub(super) fn log_due(&self, id: &JobId, held: &Assignment) -> Option<u64> {
+        let job = self.jobs.get(id)?;
+        let wait_ms = local_logs(job.version.plan.as_deref()?).map(|(_, log)| log.wal_wait_ms).max()?;
+        // Under another store the log is not there any more.
+        let member = self.fleet.get(&held.agent).filter(|member| member.agent.store_id == held.store_id)?;
+        Some(member.deadline_ms.saturating_add(wait_ms))
+    }
+
+    /// Says that rows in an input log are given up, since the job goes on where the log is not.
+    pub(super) fn tell_gap(&mut self, id: &JobId, held: &Assignment, agent: &AgentId, now: Now) {
+        let plan = self.jobs.get(id).and_then(|job| job.version.plan.clone());
+        let sources: Vec<String> = plan.iter().flat_map(|plan| local_logs(plan)).map(|(source, _)| format!("'{source}'")).collect();
+        if sources.is_empty() {
+            return;
+        }
+        let message = format!(
+            "the job goes on at agent '{agent}' from its last checkpoint: rows after it that are in the input log of {} on agent '{}' are lost",
+            sources.join(", "),
+            held.agent
+        );
+        self.tell(id, Level::Error, "wal_gap", message, now);
+    }
+
     pub(super) fn pinned_agent(&self, assignment: &Assignment) -> Result<AgentId, Unplaced> {
         let agent = &assignment.agent;
         match self.fleet.get(agent).filter(|member| member.session.is_some()) {
@@ -43,4 +70,17 @@ impl World {
             Some(member) => Err(Unplaced::Never(other_store(agent, &assignment.store_id, &member.agent.store_id))),
         }
     }
+}
+
+/// Sources that have an input log on the disk of their agent.
+fn local_logs(plan: &JobPlan) -> impl Iterator<Item = (&OperatorId, &Durability)> {
+    let operators = plan.chains.iter().flat_map(|chain| &chain.operators);
+    operators.filter_map(|operator| match &operator.work {
+        Work::Source(source) => {
+            let log = source.durability.as_ref().filter(|log| log.enabled && log.backend == DurabilityBackend::Local);
+            log.map(|log| (&operator.id, log))
+        }
+        Work::Map(_) | Work::Window(_) | Work::Top(_) | Work::Partial(_) | Work::Batch(_) => None,
+        Work::Buffer(_) | Work::Union | Work::Sink(_) => None,
+    })
 }

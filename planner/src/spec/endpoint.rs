@@ -159,7 +159,6 @@ pub enum LatePolicy {
 /// `durability` of a source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[derive(Default)]
 pub struct Durability {
     /// On or off.
     pub enabled: bool,
@@ -175,6 +174,22 @@ pub struct Durability {
     /// Codec name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
+    /// How long a hub waits for an agent that is gone, with a local log, before the job goes on elsewhere without its rows, ms.
+    pub wal_wait_ms: u64,
+}
+
+impl Default for Durability {
+    fn default() -> Self {
+        Durability {
+            enabled: false,
+            path: None,
+            sync: DurabilitySync::default(),
+            allow_loss: false,
+            backend: DurabilityBackend::default(),
+            compression: None,
+            wal_wait_ms: 300_000,
+        }
+    }
 }
 
 /// `durability.sync`.

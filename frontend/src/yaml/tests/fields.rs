@@ -163,7 +163,7 @@ fn together() -> Vec<(Vec<(&'static str, Value)>, Fate)> {
         ),
         (
             logged(
-                json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4"}),
+                json!({"enabled": true, "path": "p", "sync": "periodic", "allow_loss": true, "backend": "object_store", "compression": "lz4", "wal_wait_ms": 60000}),
             ),
             Works,
         ),

@@ -3,7 +3,7 @@
 use super::super::CheckpointState;
 use super::{done, manifest, running, sealed, started};
 use crate::hub::{DesiredState, StartFrom};
-use crate::tests::{agent, at, attempt, job, new_job, observation, plan, register, report, spec};
+use crate::tests::{agent, at, attempt, job, new_job, observation, plan, register, report, spec, world};
 use crate::world::World;
 use weir_planner::id::CheckpointId;
 use weir_planner::manifest::{CheckpointKind, Manifest};
@@ -190,4 +190,57 @@ fn segments_of_an_unplanned_task_do_not_seal() {
     other.cuts.values_mut().for_each(|cut| cut.segments_mut(&task).push(one.clone()));
     other.files.insert("x.seg".to_owned(), attempt(1));
     assert!(!matches!(world.checkpoint_done(&done("s", None, other), at(1)), HubResponse::Sealed(_)));
+}
+
+/// WAL-4: while an agent with an input log on its disk is away the job waits, for so long as it says; then it goes on elsewhere,
+/// and what is given up is recorded. A log in the state store, and a disk that is known to be gone, are not waited for.
+#[test]
+fn a_local_log_is_waited_for() {
+    let limit = crate::tests::LEASE_MS + crate::fleet::GRACE_MS;
+    let logged = |backend: &str| {
+        let mut new = new_job("j", DesiredState::Running);
+        let mut spec = serde_json::to_value(&new.spec).unwrap();
+        spec["sources"][0]["input_type"] = "http".into();
+        spec["sources"][0]["config"] = serde_json::json!({"type": "http", "address": "127.0.0.1:0"});
+        spec["sources"][0]["durability"] = serde_json::json!({"enabled": true, "backend": backend, "wal_wait_ms": 100_000});
+        new.spec = serde_json::from_value(spec).unwrap();
+        let mut world = world();
+        let compiled = plan(&new.spec);
+        world.create_job(new, Some(compiled), at(0)).unwrap();
+        world.register(&register("a", "boot", "disk", &[]), "s".to_owned(), at(0));
+        world.settle(at(0));
+        started(&mut world, "s");
+        world.report(&report("s", 1, vec![observation("j", 1, AttemptState::Running)]), at(0));
+        world.checkpoint_done(&done("s", None, manifest(1, 1)), at(1));
+        world
+    };
+    let other = |world: &mut World, now: u64| {
+        world.register(&register("c", "boot", "disk c", &[]), format!("c{now}"), at(now));
+        world.settle(at(now));
+        world.jobs[&job("j")].assignment.clone().unwrap().agent
+    };
+    let gaps = |world: &World| world.events[&job("j")].items.iter().filter(|event| event.event.kind == "wal_gap").count();
+    let mut world = logged("local");
+    world.settle(at(limit));
+    assert_eq!(other(&mut world, limit + 1), agent("a"));
+    let waiting = world.jobs[&job("j")].intent.waiting.clone().unwrap();
+    assert!(waiting.contains("'a' is offline") && waiting.contains("wal_wait_ms"), "{waiting}");
+    // The other agent stays, and the hub wakes up by itself when the wait is over.
+    assert_eq!(other(&mut world, limit + 99_999), agent("a"));
+    assert!(world.next_deadline(at(limit + 99_999)).is_some_and(|due| due <= limit + 100_000));
+    assert_eq!(gaps(&world), 0);
+    assert_eq!(other(&mut world, limit + 100_000), agent("c"));
+    assert_eq!(gaps(&world), 1);
+    // In the state store it is there for whoever goes on.
+    let mut world = logged("object_store");
+    world.settle(at(limit));
+    assert_eq!(other(&mut world, limit + 1), agent("c"));
+    assert_eq!(gaps(&world), 0);
+    // A new disk under the old name: there is nothing to wait for.
+    let mut world = logged("local");
+    world.settle(at(limit));
+    world.register(&register("a", "boot 2", "disk 2", &[]), "a2".to_owned(), at(limit + 1));
+    world.settle(at(limit + 1));
+    assert_eq!(world.jobs[&job("j")].assignment.clone().unwrap().store_id, "disk 2");
+    assert_eq!(gaps(&world), 1);
 }
