@@ -13,11 +13,11 @@ use weir_planner::manifest::SegmentRef;
 use weir_planner::protocol::{CutGrant, LocalGrant, Restore};
 
 /// Requests of a history.
-const REQUESTS: usize = 60;
+const REQUESTS: usize = 25;
 /// Images that a run must have tried.
 const IMAGES_MIN: usize = 5_000;
 /// Images of each moment at which changes are under way.
-const IMAGES_A_MOMENT: usize = 5;
+const IMAGES_A_MOMENT: usize = 4;
 /// What `tests::decision` keeps of result files with one row each.
 const RESULTS_KEPT: usize = 10;
 
@@ -329,7 +329,7 @@ fn a_disk_that_lies_is_found_out() {
     let mut events = history.disk.events();
     events.retain(|event| !matches!(event, Event::Sync));
     let (mut lost, mut refused) = (0, 0);
-    for outage in outages(history.start.clone(), &events).filter(|outage| outage.confirmed > 1).step_by(11) {
+    for outage in outages(history.start.clone(), &events).filter(|outage| outage.confirmed > 1).step_by(3) {
         let (bytes, how) = outage.image(&mut dice);
         match open(&Disk::of(bytes), used.path()) {
             Ok(store) => {
