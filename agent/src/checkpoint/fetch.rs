@@ -9,14 +9,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use std::path::Path;
 use weir_planner::error::Class;
 use weir_planner::manifest::{Manifest, file_object};
-use xxhash_rust::xxh3::xxh3_128;
 
 /// Files that are fetched at once.
 const AT_ONCE: usize = 4;
-
-fn matches(file: &Needed, bytes: &[u8]) -> bool {
-    bytes.len() as u64 == file.bytes && file.name.starts_with(&format!("{:032x}", xxh3_128(bytes)))
-}
 
 /// Fetches every file of a checkpoint that is not here whole, each verified by its length and by the hash in its name.
 /// All are durable when this returns.
@@ -26,7 +21,7 @@ pub async fn fetch(store: &StateStore, manifest: &Manifest, dirs: &JobDirs) -> R
     let one = |file: Needed| async move {
         let path = file.path(dirs);
         let (here, wanted) = (path.clone(), file.clone());
-        let whole = blocking(move || Ok(std::fs::read(&here).is_ok_and(|bytes| matches(&wanted, &bytes)))).await?;
+        let whole = blocking(move || Ok(std::fs::read(&here).is_ok_and(|bytes| wanted.matches(&bytes)))).await?;
         if whole {
             return Ok(());
         }
@@ -35,7 +30,7 @@ pub async fn fetch(store: &StateStore, manifest: &Manifest, dirs: &JobDirs) -> R
         let object = file_object(&manifest.job, *attempt, &file.name);
         let wrong = |why: &str| Error::new(Class::Corrupt, format!("state store {}: {object} {why}", store.url()));
         let bytes = store.get(&object).await?.ok_or_else(|| wrong("is missing"))?;
-        if !matches(&file, &bytes) {
+        if !file.matches(&bytes) {
             return Err(wrong("does not match its checksum"));
         }
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();

@@ -221,6 +221,36 @@ impl StateStore {
         listed.map_err(|e| self.failed("list", dir, e))
     }
 
+    /// Files of puts that were cut off, in a store that is a directory: no listing shows them. Each with the name of the object that
+    /// it was to become.
+    ///
+    /// Errors: `Retry` when a directory cannot be read.
+    pub async fn unfinished(&self, dir: &str) -> Result<Vec<(String, PathBuf)>, Error> {
+        let Some(root) = self.dir.clone() else { return Ok(Vec::new()) };
+        let (url, dir) = (self.url.clone(), dir.to_owned());
+        crate::region::blocking(move || {
+            let mut found = Vec::new();
+            let mut dirs = vec![root.join(&dir)];
+            while let Some(dir) = dirs.pop() {
+                let failed = |e| Error::because(Class::Retry, format!("state store {url}: list {}", dir.display()), e);
+                let entries = match std::fs::read_dir(&dir) {
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                    entries => entries.map_err(failed)?,
+                };
+                for entry in entries {
+                    let path = entry.map_err(failed)?.path();
+                    if path.is_dir() {
+                        dirs.push(path);
+                    } else if let Some(object) = path.strip_prefix(&root).ok().and_then(Path::to_str).and_then(unfinished_of) {
+                        found.push((object.to_owned(), path));
+                    }
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     /// Deletes objects; one that is not there is no error.
     ///
     /// Errors: the first one, after all were tried: `User` where access is denied, else `Retry`.
@@ -235,6 +265,12 @@ impl StateStore {
         let all: Vec<Result<(), Error>> = deleted.buffer_unordered(AT_ONCE).collect().await;
         all.into_iter().collect()
     }
+}
+
+/// The object that a file was to become: its name before `#` and a number.
+fn unfinished_of(file: &str) -> Option<&str> {
+    let (object, number) = file.rsplit_once('#')?;
+    (!number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())).then_some(object)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a checkpoint needs in the state store, and what may go from there.
 
+use super::round::put_manifest;
 use super::store::StateStore;
 use crate::error::Error;
 use crate::region::{JobDirs, blocking};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt, CheckpointId, JobId};
 use weir_planner::manifest::{Manifest, file_object};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Files that are uploaded at once.
 const AT_ONCE: usize = 2;
@@ -29,6 +31,11 @@ impl Needed {
     /// Where it is on this machine.
     pub fn path(&self, dirs: &JobDirs) -> PathBuf {
         if self.is_result { dirs.results.join(&self.name) } else { dirs.state.join(&self.name) }
+    }
+
+    /// Whether these are its bytes, by their number and by the hash in its name.
+    pub fn matches(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 == self.bytes && self.name.starts_with(&format!("{:032x}", xxh3_128(bytes)))
     }
 }
 
@@ -89,8 +96,10 @@ pub async fn upload(store: &StateStore, pins: &Pins, job: &JobId, attempt: Attem
         let path = pins.dir.join(&file.name);
         let read = blocking(move || std::fs::read(&path).map_err(|e| Error::because(Class::Retry, format!("read {}", path.display()), e)));
         let bytes = Bytes::from(read.await?);
-        if bytes.len() as u64 != file.bytes {
-            return Err(Error::new(Class::Corrupt, format!("file {} has {} bytes instead of {}", file.name, bytes.len(), file.bytes)));
+        // What has been damaged here must not be sealed: every later checkpoint would rest on it.
+        if !file.matches(&bytes) {
+            let message = format!("file {} is not uploaded: its {} bytes do not match its checksum", file.name, bytes.len());
+            return Err(Error::new(Class::Corrupt, message));
         }
         store.put(&object, bytes).await?;
         match store.length(&object).await? {
@@ -143,17 +152,33 @@ pub fn sweepable(
     listed.iter().filter(goes).cloned().collect()
 }
 
-/// Deletes what [`sweepable`] says. Called only right after a seal, so that what is retained is known.
+/// Deletes what [`sweepable`] says, and writes manifests of what is retained that are not there. Called only right after a seal, so
+/// that what is retained is known.
 ///
 /// Errors: as the store's.
 pub async fn sweep(store: &StateStore, job: &JobId, attempt: Attempt, reach: Sweep, retained: &[Manifest]) -> Result<usize, Error> {
     let needed = retained.iter().flat_map(Manifest::objects).collect();
     let ids: BTreeSet<CheckpointId> = retained.iter().map(|manifest| manifest.id).collect();
     let listed = store.list(&format!("jobs/{job}")).await?.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    // A crash after the seal may have kept a manifest from being written.
+    for manifest in retained.iter().filter(|manifest| !listed.contains(&manifest.object())) {
+        put_manifest(store, manifest).await?;
+    }
     let gone = sweepable(&listed, job, attempt, &needed, &ids, reach);
     let count = gone.len();
     store.delete(gone).await?;
-    Ok(count)
+    let unfinished = store.unfinished(&format!("jobs/{job}")).await?;
+    let objects = unfinished.iter().map(|(object, _)| object.clone()).collect::<Vec<_>>();
+    let gone: BTreeSet<String> = sweepable(&objects, job, attempt, &needed, &ids, reach).into_iter().collect();
+    let files: Vec<PathBuf> = unfinished.into_iter().filter(|(object, _)| gone.contains(object)).map(|(_, file)| file).collect();
+    let unfinished = files.len();
+    blocking(move || {
+        // Best effort: what stays is tried again after the next seal.
+        files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        Ok(())
+    })
+    .await?;
+    Ok(count + unfinished)
 }
 
 #[cfg(test)]

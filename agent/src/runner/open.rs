@@ -60,10 +60,10 @@ pub async fn restore(
         Restore::Cut(grant) => grant.checkpoints.clone(),
         Restore::Fresh | Restore::New => Vec::new(),
     };
-    let mut stored = Stored::default();
-    for manifest in &checkpoints {
-        stored.files.extend(manifest.files.iter().map(|(name, attempt)| (name.clone(), *attempt)));
-    }
+    let stored_by = |manifests: &[Manifest]| Stored {
+        files: manifests.iter().flat_map(|manifest| manifest.files.clone()).collect(),
+        epochs: BTreeMap::new(),
+    };
     let (shared, started, place) = (context.clone(), attempt.clone(), dirs.clone());
     let (opened, images) = blocking(move || {
         let opened = shared.decisions.open_attempt(JobRecord::of(&started.plan, started.id), &started.job, restore)?;
@@ -80,20 +80,22 @@ pub async fn restore(
                 let message = format!("restored from the cut of {} regions that was decided here", opened.regions.len());
                 attempt.note(context.clock.wall_ms(), Level::Info, "restored", message, None, 1);
             }
-            return Ok((opened, images, stored));
+            return Ok((opened, images, stored_by(&checkpoints)));
         }
         (None, Err(error)) if checkpoints.is_empty() || error.class != Class::Corrupt => return Err(error),
         (None, Err(error)) => error.to_failure().message,
         (Some(reason), _) => reason.clone(),
     };
     let mut tried = Vec::new();
-    for manifest in checkpoints {
+    for (at, manifest) in checkpoints.iter().enumerate() {
         attempt.note(context.clock.wall_ms(), Level::Warn, "cut_refused", refused.clone(), None, 1);
         tried.push(refused);
-        match adopt(context, attempt, &manifest, dirs).await {
+        match adopt(context, attempt, manifest, dirs).await {
             Ok((opened, images)) => {
                 let message = format!("restored from {} {} of attempt {}", manifest.kind, manifest.id, manifest.attempt);
                 attempt.note(context.clock.wall_ms(), Level::Info, "restored", message, None, 1);
+                // A file of a checkpoint that does not verify must not stand for the same one of a later checkpoint.
+                let mut stored = stored_by(&checkpoints[at..]);
                 stored.epochs = opened.regions.iter().map(|(region, cut)| (*region, cut.epoch)).collect();
                 return Ok((opened, images, stored));
             }

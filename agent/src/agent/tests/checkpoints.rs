@@ -135,7 +135,15 @@ async fn another_machine_goes_on_from_a_checkpoint() {
         for object in manifest.objects() {
             assert!(store.path().join(&object).exists(), "{object}");
         }
-        let written = std::fs::read(store.path().join(manifest.object())).unwrap();
+        let path = store.path().join(manifest.object());
+        // A crash right after the seal kept it from being written; then the next round does.
+        let there = async {
+            while !path.exists() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(super::PATIENCE, there).await.unwrap();
+        let written = std::fs::read(path).unwrap();
         assert_eq!(Manifest::decode(&written).unwrap(), manifest);
     }
 }
@@ -170,6 +178,13 @@ async fn damage_goes_back_one_cut_at_a_time() {
     assert_eq!(refused.len(), 2, "{refused:?}");
     assert!(refused[0].contains("does not match its checksum") && refused[1].contains("is missing"), "{refused:?}");
     assert_eq!(told(&agent, "restored"), [format!("restored from checkpoint {} of attempt 1", before.id)]);
+    // The same rows make the same files: what is sealed of them does not lean on those of the checkpoint that was refused.
+    seals.until(newest.id.get() + 1).await;
+    let again = seals.newest_first()[0].clone();
+    assert_eq!(again.attempt, Attempt::new(2));
+    for object in again.objects() {
+        assert!(store.path().join(&object).exists(), "{object}");
+    }
     agent.fence("crash").await;
     // B8: where nothing is whole the job fails visibly and names all that was tried; it never starts empty.
     for object in before.objects() {
