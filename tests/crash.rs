@@ -40,8 +40,7 @@ const KILLS: u64 = 62;
 /// Windows that must have closed after the last kill: more than the slack of the watermark, and than what was under way.
 const CALM: u64 = 8;
 /// Pace and patience of all jobs.
-const PACE: &str =
-    "checkpoint.epoch = '100ms', checkpoint.interval = '100ms', restart.max_attempts = 1000000, result_retention_rows = 1000000000";
+const PACE: &str = "checkpoint.epoch = '100ms', checkpoint.interval = '100ms', restart.max_attempts = 1000000, restart.max_backoff = '1s', result_retention_rows = 1000000000";
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
@@ -63,11 +62,11 @@ fn ask(port: u16, sql: &str) -> Option<Vec<Vec<String>>> {
     block_on(async { tokio::time::timeout(Duration::from_secs(5), asked).await.ok()? })
 }
 
-/// A job that puts the rows of an http source into windows.
-fn windows(sql: &Sql, job: &str, into: &str, with: &str) {
+/// A job that puts the rows of an http source into windows. The path is its own: another may listen at a port where it did.
+fn windows(sql: &Sql, job: &str, into: &str, path: &str, with: &str) {
     sql.run(&format!(
         "CREATE SOURCE {job}_in (k BIGINT, w BIGINT, bit BIGINT, ts BIGINT, WATERMARK FOR ts AS ts - INTERVAL '30 seconds')
-         WITH (connector = 'http', address = '127.0.0.1:0', path = '/in', format = 'json'{with})"
+         WITH (connector = 'http', address = '127.0.0.1:0', path = '{path}', format = 'json'{with})"
     ));
     sql.run(&format!(
         "CREATE JOB {job} {into} WITH (parallelism = 2, {PACE}) AS SELECT k, max(w) AS w, count(*) AS n, sum(bit) AS mask
@@ -112,9 +111,9 @@ fn settle(storm: &mut Storm) {
         });
         check::exact("plain", &rows, &sent);
     }
-    let rows = until("the numbers are readable", FEED_PATIENCE, || {
-        sql.try_rows("SELECT least, most, n, different FROM counted ORDER BY least").ok()
-    });
+    let numbers = || sql.try_rows("SELECT least, most, n, different FROM counted ORDER BY least").ok();
+    let before = until("the numbers are readable", FEED_PATIENCE, numbers).len();
+    let rows = until("numbers go on", FEED_PATIENCE, || numbers().filter(|rows| rows.len() > before));
     check::counted(&rows);
 }
 
@@ -151,7 +150,7 @@ fn a_hub_and_two_agents_lose_and_double_nothing_in_a_storm() {
     let cluster = Cluster::apart(ground.path());
     let sql = cluster.doors().sql();
     sql.run(&format!("CREATE SINK hook WITH (connector = 'http', url = '{url}', batch_rows = 50, timeout = '2s')"));
-    windows(&sql, "windows", "INTO hook", ", durability.enabled = true, durability.backend = 'object_store'");
+    windows(&sql, "windows", "INTO hook", &format!("/windows-{seed}"), ", durability.enabled = true, durability.backend = 'object_store'");
     counted(&sql);
     let feeds = vec![Feed::start("windows", cluster.doors().pg())];
     let mut storm = Storm::new(seed, cluster, feeds, hook, &storm::APART);
@@ -169,8 +168,8 @@ fn one_process_loses_and_doubles_nothing_in_a_storm() {
     let sql = cluster.doors().sql();
     let copies = ground.path().join("copies");
     sql.run(&format!("CREATE SINK hook WITH (connector = 'http', url = '{url}', batch_rows = 50, timeout = '2s')"));
-    windows(&sql, "windows", "INTO hook", ", durability.enabled = true");
-    windows(&sql, "plain", "", "");
+    windows(&sql, "windows", "INTO hook", &format!("/windows-{seed}"), ", durability.enabled = true");
+    windows(&sql, "plain", "", &format!("/plain-{seed}"), "");
     counted(&sql);
     sql.run(&format!("CREATE SINK files WITH (connector = 'file', path = '{}', format = 'json')", copies.display()));
     sql.run(&format!("CREATE JOB copies INTO files WITH ({PACE}) AS SELECT n FROM numbers"));

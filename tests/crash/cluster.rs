@@ -5,6 +5,8 @@ use super::support::process::{Running, WEIR, Weir, guarded, weir_command};
 use super::support::{PATIENCE, tree_root, until};
 use rand::Rng;
 use rand::rngs::StdRng;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub struct Cluster {
     all: Vec<Option<Weir>>,
     /// Data directories that were given up, and moved away.
     given_up: usize,
+    /// The checkpoint that was damaged last.
+    damaged: u64,
     /// `faults.c`, where it could be compiled.
     faults: Option<PathBuf>,
 }
@@ -48,6 +52,15 @@ fn compiled(root: &Path) -> Option<PathBuf> {
     compiled.then_some(library)
 }
 
+/// An address that is free now, with a port that nobody is given who asks for any: a hub that is started again must get it back.
+fn quiet_address() -> String {
+    let free = || {
+        let port = rand::rng().random_range(10_000..30_000);
+        TcpListener::bind(("127.0.0.1", port)).ok().map(|_| format!("127.0.0.1:{port}"))
+    };
+    std::iter::repeat_with(free).take(1_000).flatten().next().unwrap()
+}
+
 impl Cluster {
     /// A hub and two agents.
     pub fn apart(root: &Path) -> Cluster {
@@ -61,12 +74,12 @@ impl Cluster {
 
     fn start(root: &Path, processes: usize) -> Cluster {
         let all = (0..processes).map(|_| None).collect();
-        let mut cluster = Cluster { root: root.to_owned(), agents_at: "127.0.0.1:0".to_owned(), all, given_up: 0, faults: compiled(root) };
+        // With all in one nobody outside needs to find it again.
+        let agents_at = if processes == 1 { "127.0.0.1:0".to_owned() } else { quiet_address() };
+        let mut cluster = Cluster { root: root.to_owned(), agents_at, all, given_up: 0, damaged: 0, faults: compiled(root) };
         // Who makes these makes them durable.
         (0..processes).for_each(|who| std::fs::create_dir(cluster.dir(who)).unwrap());
         std::fs::create_dir(root.join("store")).unwrap();
-        cluster.up(0);
-        cluster.agents_at = cluster.doors().agents().trim_start_matches("http://").to_owned();
         cluster.all_up();
         cluster
     }
@@ -200,6 +213,29 @@ impl Cluster {
         let newest = &files[files.len().saturating_sub(4)..];
         newest.iter().for_each(|path| damage(path, 0, random));
         newest.len()
+    }
+
+    /// Damages a file that only a job's newest checkpoint needs, if several were made since the last time.
+    pub fn damage_checkpoint(&mut self, job: &str, random: &mut StdRng) -> bool {
+        let store = self.root.join("store/jobs").join(job);
+        let names = std::fs::read_dir(store.join("checkpoints")).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let mut ids: Vec<u64> = names.filter_map(|name| name.to_str()?.strip_suffix(".json")?.parse().ok()).collect();
+        ids.sort_unstable();
+        let files = |id: &u64| -> BTreeSet<PathBuf> {
+            let text = std::fs::read_to_string(store.join(format!("checkpoints/{id}.json"))).unwrap();
+            // Its checksum follows.
+            let manifest = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>().next().unwrap().unwrap();
+            manifest["files"].as_object().unwrap().iter().map(|(name, attempt)| store.join(format!("files/{attempt}/{name}"))).collect()
+        };
+        let Some((newest, others)) = ids.split_last().filter(|(_, others)| others.iter().filter(|id| **id > self.damaged).count() > 1)
+        else {
+            return false;
+        };
+        let others: BTreeSet<PathBuf> = others.iter().flat_map(files).collect();
+        let Some(path) = files(newest).difference(&others).next().cloned() else { return false };
+        damage(&path, 0, random);
+        self.damaged = *newest;
+        true
     }
 
     /// Damages the decision store of a dead agent and starts it: it runs, with all that it had, or refuses, and then

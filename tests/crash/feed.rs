@@ -173,6 +173,8 @@ async fn futures_of(client: &Client, at: &str, from: &[u64]) -> Vec<End> {
         async {
             match request.send().await {
                 Ok(answer) if answer.status().as_u16() == 200 => End::Safe,
+                // Somebody else has the port now.
+                Ok(answer) if matches!(answer.status().as_u16(), 404 | 405) => End::Refused,
                 Ok(answer) => {
                     let status = answer.status();
                     assert!(status.is_server_error(), "a request was answered with {status}: {:?}", answer.text().await);

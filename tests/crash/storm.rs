@@ -33,10 +33,12 @@ pub enum Blow {
     Decisions,
     /// The data directory of a dead agent is lost.
     Lost,
+    /// Those of all agents are, and a file of the newest checkpoint of the generated numbers is damaged.
+    Store,
 }
 
 /// With a hub and agents, by weight.
-pub const APART: [(Blow, u32); 10] = [
+pub const APART: [(Blow, u32); 11] = [
     (Blow::Kill, 40),
     (Blow::All, 8),
     (Blow::Power, 20),
@@ -47,6 +49,7 @@ pub const APART: [(Blow, u32); 10] = [
     (Blow::Segments, 10),
     (Blow::Decisions, 8),
     (Blow::Lost, 4),
+    (Blow::Store, 6),
 ];
 
 /// With all in one process, whose files nobody can replace.
@@ -137,7 +140,7 @@ impl Storm {
 
     fn strike(&mut self) {
         let blow = self.blows.choose_weighted(&mut self.random, |(_, weight)| *weight).unwrap().0;
-        let agents_only = matches!(blow, Blow::Segments | Blow::Decisions | Blow::Lost);
+        let agents_only = matches!(blow, Blow::Segments | Blow::Decisions | Blow::Lost | Blow::Store);
         let who = self.random.random_range(usize::from(agents_only)..self.cluster.len());
         *self.told.entry(blow).or_default() += 1;
         println!("{:>4} kills: {blow:?} {who}", self.kills);
@@ -177,6 +180,15 @@ impl Storm {
                 self.kill(who);
                 let lost = self.cluster.damage_decisions(who, &mut self.random);
                 self.kills += u64::from(!lost);
+            }
+            Blow::Store => {
+                for who in 1..self.cluster.len() {
+                    self.kill(who);
+                    self.cluster.give_up(who);
+                }
+                if !self.cluster.damage_checkpoint("counted", &mut self.random) {
+                    println!("       nothing that only the newest checkpoint needs");
+                }
             }
             Blow::Lost => {
                 self.kill(who);
