@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_kernel::envelope::Data;
 use weir_kernel::eval::{Evaluator, functions};
+use weir_kernel::origin::Origins;
 use weir_planner::expr::Typed;
 use weir_planner::id::OperatorId;
 use weir_planner::spec::OperatorKind;
@@ -97,7 +98,7 @@ fn run(block: &Block, typed: &Typed, rows: &[&block::Row]) -> Result<Vec<String>
         .map(|(at, of)| column(&rows.iter().map(|row| row.values[at].as_deref()).collect::<Vec<_>>(), of.ty))
         .collect();
     let batch = RecordBatch::try_new(Arc::new(block.schema().to_arrow()), columns?).map_err(|error| error.to_string())?;
-    let data = Data { rows: batch, times: Int64Array::from_value(ROW_MS, rows.len()), stamps: None };
+    let data = Data { rows: batch, times: Int64Array::from_value(ROW_MS, rows.len()), stamps: None, origins: Origins::Unknown };
     let array = evaluator.evaluate(&data, NOW_MS).map_err(|error| error.to_string())?;
     assert_eq!(array.data_type(), &typed.ty.to_arrow());
     shown(&array)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use weir_kernel::metric::{ChainMetrics, InputMetrics, TaskMetrics};
-use weir_planner::protocol::{Holder, InputObservation, Load, SplitObservation, TaskObservation};
+use weir_kernel::origin::Origin;
+use weir_planner::protocol::{Holder, InputObservation, LateOf, Load, SplitObservation, TaskObservation};
 
 /// Shares of time are taken over at least so long, whoever asks how often.
 const WINDOW_NS: u64 = 200_000_000;
@@ -175,33 +176,45 @@ fn tasks(looked: &Looked) -> Vec<TaskObservation> {
         0 => metrics.inputs.iter().map(input).collect(),
         _ => Vec::new(),
     };
-    let one = |(at, task): (usize, &TaskMetrics)| TaskObservation {
-        task: task.task.clone(),
-        watermark_ms: known(task.watermark_ms.load(Relaxed)),
-        rows_in: task.rows_in.load(Relaxed),
-        rows_out: task.rows_out.load(Relaxed),
-        bytes_in: task.bytes_in.load(Relaxed),
-        bytes_out: task.bytes_out.load(Relaxed),
-        busy_pct: looked.busy_pct,
-        idle_pct: (100.0 - looked.busy_pct - looked.blocked_pct).max(0.0),
-        backpressured_pct: looked.blocked_pct,
-        inputs: inputs(at),
-        held_by: holder(metrics, at),
-        held_since_ms: known(match at.checked_sub(1).and_then(|before| metrics.tasks.get(before)) {
-            None => metrics.holder.since_ms.load(Relaxed),
-            Some(before) => before.risen_at_ms.load(Relaxed),
-        }),
-        rows_late: task.rows_late.load(Relaxed),
-        rows_late_partly: task.rows_late_partly.load(Relaxed),
-        rows_invalid: task.rows_invalid.load(Relaxed),
-        rows_retired: task.rows_retired.load(Relaxed),
-        rows_evicted: task.rows_evicted.load(Relaxed),
-        rows_error: task.rows_error.load(Relaxed),
-        rows_routed: task.rows_routed.load(Relaxed),
-        state_rows: task.state_rows.load(Relaxed),
-        state_bytes: task.state_bytes.load(Relaxed),
+    let one = |(at, task): (usize, &TaskMetrics)| {
+        let (rows_late, late_of) = late(task);
+        TaskObservation {
+            task: task.task.clone(),
+            watermark_ms: known(task.watermark_ms.load(Relaxed)),
+            rows_in: task.rows_in.load(Relaxed),
+            rows_out: task.rows_out.load(Relaxed),
+            bytes_in: task.bytes_in.load(Relaxed),
+            bytes_out: task.bytes_out.load(Relaxed),
+            busy_pct: looked.busy_pct,
+            idle_pct: (100.0 - looked.busy_pct - looked.blocked_pct).max(0.0),
+            backpressured_pct: looked.blocked_pct,
+            inputs: inputs(at),
+            held_by: holder(metrics, at),
+            held_since_ms: known(match at.checked_sub(1).and_then(|before| metrics.tasks.get(before)) {
+                None => metrics.holder.since_ms.load(Relaxed),
+                Some(before) => before.risen_at_ms.load(Relaxed),
+            }),
+            rows_late,
+            late_of,
+            rows_late_partly: task.rows_late_partly.load(Relaxed),
+            rows_invalid: task.rows_invalid.load(Relaxed),
+            rows_retired: task.rows_retired.load(Relaxed),
+            rows_evicted: task.rows_evicted.load(Relaxed),
+            rows_error: task.rows_error.load(Relaxed),
+            rows_routed: task.rows_routed.load(Relaxed),
+            state_rows: task.state_rows.load(Relaxed),
+            state_bytes: task.state_bytes.load(Relaxed),
+        }
     };
     metrics.tasks.iter().enumerate().map(one).collect()
+}
+
+/// Rows that a task has judged late, and which partitions those of them come from that come from one.
+fn late(task: &TaskMetrics) -> (u64, Vec<LateOf>) {
+    // What is counted meanwhile waits, so that both fit.
+    let late_of = task.late_of.lock();
+    let one = |(origin, rows): (&Origin, &u64)| LateOf { source: origin.source.clone(), split: origin.split.clone(), rows: *rows };
+    (task.rows_late.load(Relaxed), late_of.iter().map(one).collect())
 }
 
 fn input(input: &InputMetrics) -> InputObservation {

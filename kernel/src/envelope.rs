@@ -1,6 +1,7 @@
 //! What travels between tasks: rows with their times, and the marks that order them (KER-3).
 
 use crate::error::Error;
+use crate::origin::Origins;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat, filter, take};
 use arrow::datatypes::{DataType, Schema};
@@ -20,6 +21,8 @@ pub struct Data {
     pub times: Int64Array,
     /// Stamp of each row in ms (EV-3); present only when some row's time lies below its stamp (EV-4).
     pub stamps: Option<Int64Array>,
+    /// Which partition each row comes from.
+    pub origins: Origins,
 }
 
 /// One item of an edge. Nearly all of them are rows, so boxing those would cost an allocation a batch and save nothing.
@@ -54,13 +57,13 @@ impl Data {
     /// Only the rows where `mask` is true.
     pub fn filter(&self, mask: &BooleanArray) -> Result<Data, Error> {
         let pick = |column: &dyn Array| filter(column, mask).map_err(broken);
-        self.map(&pick)
+        self.map(&pick, self.origins.filter(mask))
     }
 
     /// The rows at `indices`, in that order.
     pub fn take(&self, indices: &UInt32Array) -> Result<Data, Error> {
         let pick = |column: &dyn Array| take(column, indices, None).map_err(broken);
-        self.map(&pick)
+        self.map(&pick, self.origins.take(indices))
     }
 
     /// `length` rows from `offset`, without copying.
@@ -70,6 +73,7 @@ impl Data {
             rows: self.rows.slice(offset, length),
             times: self.times.slice(offset, length),
             stamps: self.stamps.as_ref().map(|stamps| stamps.slice(offset, length)),
+            origins: self.origins.slice(offset, length),
         }
     }
 
@@ -95,7 +99,8 @@ impl Data {
         } else {
             None
         };
-        Ok(Data { rows: batch(first.rows.schema(), columns, rows_all)?, times, stamps })
+        let origins = Origins::concat(parts.iter().map(|part| (&part.origins, part.len())));
+        Ok(Data { rows: batch(first.rows.schema(), columns, rows_all)?, times, stamps, origins })
     }
 
     /// Bytes that the rows take, cheaply estimated: a slice counts what it shows.
@@ -109,7 +114,7 @@ impl Data {
         Data { rows, ..self }
     }
 
-    fn map(&self, pick: &dyn Fn(&dyn Array) -> Result<ArrayRef, Error>) -> Result<Data, Error> {
+    fn map(&self, pick: &dyn Fn(&dyn Array) -> Result<ArrayRef, Error>, origins: Origins) -> Result<Data, Error> {
         let times = pick(&self.times)?.as_primitive().clone();
         let stamps = match &self.stamps {
             None => None,
@@ -117,7 +122,7 @@ impl Data {
         };
         let columns = self.rows.columns().iter().map(|column| pick(column.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let length = Int64Array::len(&times);
-        Ok(Data { rows: batch(self.rows.schema(), columns, length)?, times, stamps })
+        Ok(Data { rows: batch(self.rows.schema(), columns, length)?, times, stamps, origins })
     }
 }
 

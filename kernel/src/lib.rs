@@ -3,6 +3,7 @@
 
 pub mod io;
 pub mod envelope;
+pub mod origin;
 pub mod edge;
 pub mod route;
 pub mod progress;

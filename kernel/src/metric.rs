@@ -1,5 +1,7 @@
 //! Plain counters of a chain, written by its loop (relaxed atomics, once a batch), read by reporters.
 
+use crate::origin::{Origin, Origins};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use weir_planner::id::TaskId;
 
@@ -79,6 +81,9 @@ pub struct TaskMetrics {
     pub bytes_out: AtomicU64,
     /// Rows late for all their windows.
     pub rows_late: AtomicU64,
+    /// Those of `rows_late` that come from a single partition, by partition; the others were made by an
+    /// operator of rows of several. Locked once a batch that has late rows.
+    pub late_of: parking_lot::Mutex<BTreeMap<Origin, u64>>,
     /// Rows late for some of their windows and in time for others (EV-4).
     pub rows_late_partly: AtomicU64,
     /// Rows that a window was to follow by a time column in which they are NULL (EV-5).
@@ -202,6 +207,7 @@ impl TaskMetrics {
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             rows_late: AtomicU64::new(0),
+            late_of: parking_lot::Mutex::default(),
             rows_late_partly: AtomicU64::new(0),
             rows_invalid: AtomicU64::new(0),
             rows_error: AtomicU64::new(0),
@@ -216,6 +222,16 @@ impl TaskMetrics {
             state_bytes: AtomicU64::new(0),
             watermark_ms: AtomicI64::new(i64::MIN),
             risen_at_ms: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    /// Counts late rows of a batch: `weights` says for each of its rows how many it stands for, 0 where it is not late.
+    pub(crate) fn late(&self, origins: &Origins, weights: &[u64]) {
+        let late: u64 = weights.iter().sum();
+        if late > 0 {
+            let mut late_of = self.late_of.lock();
+            origins.count(weights, &mut late_of);
+            self.rows_late.fetch_add(late, Ordering::Relaxed);
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod rows;
 use crate::envelope::{Data, Envelope};
 use crate::error::Error;
 use crate::metric::TaskMetrics;
+use crate::origin::Origins;
 use crate::route::Output;
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::Schema as ArrowSchema;
@@ -120,7 +121,7 @@ impl Sides {
         if count == 0 {
             return Ok(());
         }
-        let data = Data { rows, times: Int64Array::from_value(wall_ms, count), stamps: None };
+        let data = Data { rows, times: Int64Array::from_value(wall_ms, count), stamps: None, origins: Origins::Unknown };
         let unknown = Int64Array::new_null(count);
         self.give(task, Side::Late, metrics, count, |schema| Ok(vec![rows::late(&data, NULL_TIMESTAMP, &unknown, schema)?]))
     }

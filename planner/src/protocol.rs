@@ -9,7 +9,7 @@ mod checkpoint;
 pub use checkpoint::{CheckpointDone, CutGrant, LocalGrant, Sealed, StateRead};
 
 use crate::error::Class;
-use crate::id::{AgentId, Attempt, CheckpointId, EpochId, Generation, JobId, TaskId};
+use crate::id::{AgentId, Attempt, CheckpointId, EpochId, Generation, JobId, OperatorId, TaskId};
 use crate::manifest::{CheckpointKind, Manifest};
 use crate::plan::JobPlan;
 use crate::schema::Schema;
@@ -322,6 +322,9 @@ pub struct TaskObservation {
     pub held_since_ms: Option<i64>,
     /// Rows late for all their windows, dropped or routed.
     pub rows_late: u64,
+    /// Those of `rows_late` that come from a single partition; the others an operator has made of rows of several.
+    #[serde(default)]
+    pub late_of: Vec<LateOf>,
     /// Those of `rows_late` that their stamp did not make late, but whose windows were gone (EV-4).
     #[serde(default)]
     pub rows_retired: u64,
@@ -343,6 +346,17 @@ pub struct TaskObservation {
     pub state_rows: u64,
     /// Live state bytes.
     pub state_bytes: u64,
+}
+
+/// Late rows of one partition of a source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateOf {
+    /// The source's operator.
+    pub source: OperatorId,
+    /// Name of the split.
+    pub split: String,
+    /// How many.
+    pub rows: u64,
 }
 
 /// What holds a watermark where it is.

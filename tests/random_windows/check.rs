@@ -39,12 +39,24 @@ pub fn check(case: &Case, found: &Found, counters: bool) -> Result<(), String> {
                 "late, late for the second operator, without a time, read, retired, evicted, entries left are {counted:?}, not {wanted:?}"
             ));
         }
+        late_by_split(&answer, case, &found.late_of)?;
         let routes = if case.policy == Policy::Route { late.len() as u64 + invalid } else { 0 };
         if found.routed != routes {
             return Err(format!("{} rows were routed, not {routes}", found.routed));
         }
     }
     Ok(())
+}
+
+/// EV-4: each late row is counted for its own partition, and for no other.
+pub fn late_by_split(answer: &Answer, case: &Case, found: &BTreeMap<String, u64>) -> Result<(), String> {
+    let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
+    for (event, fate) in case.events.iter().zip(&answer.fates) {
+        if let Fate::Late { .. } = fate {
+            *wanted.entry(event.split.to_string()).or_default() += 1;
+        }
+    }
+    if *found == wanted { Ok(()) } else { Err(format!("late rows by partition are {found:?}, not {wanted:?}")) }
 }
 
 /// E8: what is wrong with a run whose tasks held only so many entries: each result must be complete, and

@@ -1,7 +1,7 @@
 //! Cases through the whole road: `CREATE SOURCE` over files, `CREATE JOB`, the binary, the result table.
 
 use super::case::{COLUMNS, Case, Kind, Policy, Second, call_text, condition_text};
-use super::check::same;
+use super::check::{late_by_split, same};
 use super::support::process::{Weir, temporary};
 use super::support::sql::Sql;
 use std::fmt::Write;
@@ -72,7 +72,13 @@ fn check(sql: &Sql, case: &Case, number: usize) -> Result<(), String> {
     if counters != wanted {
         return Err(format!("late, without a time, read are {counters:?}, not {wanted:?}"));
     }
-    Ok(())
+    let late =
+        sql.rows(&format!("SELECT partition, rows_late_total FROM weir.job_sources WHERE job = 'j{number}' AND rows_late_total <> 0"));
+    let by_split = |row: &Vec<String>| {
+        let name = Path::new(&row[0]).file_stem().map(|name| name.to_string_lossy().into_owned());
+        (name.unwrap_or_default(), row[1].parse().unwrap_or(0))
+    };
+    late_by_split(&answer, case, &late.iter().map(by_split).collect())
 }
 
 /// The kind of an aggregate's result.

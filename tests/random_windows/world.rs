@@ -42,6 +42,8 @@ pub struct Found {
     pub rows: BTreeMap<String, Vec<RecordBatch>>,
     /// Counters of the last attempt, summed over tasks, by operator.
     pub late: BTreeMap<String, u64>,
+    /// Late rows by the split that they come from.
+    pub late_of: BTreeMap<String, u64>,
     /// Rows whose window was gone although their stamp was not past it.
     pub retired: u64,
     /// Evicted entries and rows.
@@ -336,8 +338,11 @@ impl<'a> Attempted<'a> {
         let get = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         for chain in &self.chains {
             for task in &chain.metrics().tasks {
-                let TaskMetrics { rows_late, rows_retired, rows_evicted, rows_routed, state_rows, .. } = task;
+                let TaskMetrics { rows_late, late_of, rows_retired, rows_evicted, rows_routed, state_rows, .. } = task;
                 *found.late.entry(task.task.operator.as_str().to_owned()).or_default() += get(rows_late);
+                for (origin, rows) in late_of.lock().iter() {
+                    *found.late_of.entry(origin.split.clone()).or_default() += rows;
+                }
                 found.retired += get(rows_retired);
                 found.evicted += get(rows_evicted);
                 found.routed += get(rows_routed);

@@ -253,7 +253,6 @@ const JOB_TASKS: Columns = &[
     ("idle_pct", Kind::Float),
     ("backpressured_pct", Kind::Float),
     ("error", Kind::Text),
-    // Rows that a window judged late belong to no single partition any more.
     ("rows_late_total", Kind::Int),
     ("rows_evicted_total", Kind::Int),
     ("rows_error_total", Kind::Int),
@@ -335,16 +334,9 @@ fn job_sources(scope: &Scope) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for job in &scope.jobs {
         let Some(seen) = job.observation.as_deref() else { continue };
-        let judged = job.plan.as_ref().map(|plan| late::of(plan, seen)).unwrap_or_default();
+        let mut judged = job.plan.as_ref().map(|plan| late::of(plan, seen)).unwrap_or_default();
         for split in &seen.sources {
-            let late = judged.get(&split.task.operator).copied().unwrap_or_default();
-            let alone = seen.sources.iter().filter(|other| other.task.operator == split.task.operator).count() == 1;
-            let rows_late = match late {
-                // Of several partitions, or sources, nobody knows which.
-                late::Late { shared: true, .. } => Cell::Null,
-                late::Late { own, .. } if own > 0 && !alone => Cell::Null,
-                late::Late { own, .. } => (split.rows_late + own).into(),
-            };
+            let late = judged.own.remove(&(split.task.operator.clone(), split.split.clone())).unwrap_or_default();
             rows.push(vec![
                 job.id.as_str().into(),
                 split.task.operator.as_str().into(),
@@ -356,31 +348,31 @@ fn job_sources(scope: &Scope) -> Vec<Vec<Cell>> {
                 at(split.last_event_ms),
                 split.idle.into(),
                 split.rows_in.into(),
-                rows_late,
+                (split.rows_late + late).into(),
                 split.rows_invalid.into(),
                 split.rows_error.into(),
                 split.held.into(),
             ]);
         }
-        rows.extend(judged.iter().filter_map(|(operator, late)| late_of_all(scope, job, operator, late.own)));
+        // Those of partitions that are not listed any more, and those of no single one.
+        let gone = judged.own.iter().map(|((operator, split), late)| late_row(scope, job, Some(operator), Some(split), *late));
+        let made = judged.made.iter().map(|(operator, late)| late_row(scope, job, operator.as_ref(), None, *late));
+        rows.extend(gone.chain(made));
     }
     rows
 }
 
-/// The rows of a source of several partitions that windows have judged late: known for all together.
-fn late_of_all(scope: &Scope, job: &JobInfo, operator: &OperatorId, rows_late: u64) -> Option<Vec<Cell>> {
-    let partitions = job.observation.iter().flat_map(|seen| &seen.sources).filter(|split| split.task.operator == *operator).count();
-    if rows_late == 0 || partitions < 2 {
-        return None;
-    }
-    let known = |column: &str| match column {
-        "job" => job.id.as_str().into(),
-        "operator" => operator.as_str().into(),
-        "source" => source_name(scope, job, operator),
-        "rows_late_total" => rows_late.into(),
+/// Late rows of which nothing else is known.
+fn late_row(scope: &Scope, job: &JobInfo, operator: Option<&OperatorId>, partition: Option<&String>, rows_late: u64) -> Vec<Cell> {
+    let known = |column: &str| match (column, operator, partition) {
+        ("job", ..) => job.id.as_str().into(),
+        ("operator", Some(operator), _) => operator.as_str().into(),
+        ("source", Some(operator), _) => source_name(scope, job, operator),
+        ("partition", _, Some(partition)) => partition.clone().into(),
+        ("rows_late_total", ..) => rows_late.into(),
         _ => Cell::Null,
     };
-    Some(JOB_SOURCES.iter().map(|(column, _)| known(column)).collect())
+    JOB_SOURCES.iter().map(|(column, _)| known(column)).collect()
 }
 
 /// The catalog's name of a source, where it can be told for sure: it is called like the operator,

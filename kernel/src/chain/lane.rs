@@ -2,6 +2,7 @@
 
 use crate::envelope::{Data, Envelope, batch};
 use crate::error::Error;
+use crate::origin::Origins;
 use arrow::array::{Int64Array, new_empty_array};
 use arrow::datatypes::Schema as ArrowSchema;
 use std::sync::Arc;
@@ -45,6 +46,6 @@ impl Lane {
         }
         let columns = self.schema.fields().iter().map(|field| new_empty_array(field.data_type())).collect();
         let rows = batch(self.schema.clone(), columns, 0)?;
-        Ok(Some(Data { rows, times: Int64Array::new_null(0), stamps: None }))
+        Ok(Some(Data { rows, times: Int64Array::new_null(0), stamps: None, origins: Origins::Unknown }))
     }
 }

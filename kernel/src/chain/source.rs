@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::eval::constant_times;
 use crate::io::{BadRecord, Budget, Clock, Polled, Source, SourceBatch};
 use crate::metric::{ChainMetrics, SplitMetrics};
+use crate::origin::{Origin, Origins, Partition};
 use crate::progress::{Advance, Progress};
 use crate::side::{ErrorRow, Sides};
 use arrow::array::RecordBatch;
@@ -42,7 +43,7 @@ const HEAD: usize = 0;
 const LAG_NS: u64 = 200_000_000;
 
 struct SplitState {
-    name: String,
+    origin: Origin,
     /// Running maximum of event time (EV-3).
     max: Option<i64>,
     /// Since when the split has been caught up without a row, monotonic.
@@ -325,7 +326,8 @@ impl SourceHead {
             let shown = SplitMetrics::new(split.name.clone(), last_event_ms, watermark);
             shown.ended.store(split.ended, Ordering::Relaxed);
             metrics.splits.write().push(shown);
-            self.splits.push(SplitState { name: split.name, max: split.time_max_ms, quiet_since_ns: None });
+            let origin = Arc::new(Partition { source: self.id.clone(), split: split.name });
+            self.splits.push(SplitState { origin, max: split.time_max_ms, quiet_since_ns: None });
         }
     }
 
@@ -348,7 +350,7 @@ impl SourceHead {
             let error = |bad: BadRecord| ErrorRow {
                 raw: bad.raw,
                 reason: bad.reason,
-                partition: Some(state.name.clone()),
+                partition: Some(state.origin.split.clone()),
                 position: Some(bad.position),
             };
             let bad: Vec<ErrorRow> = found.bad.into_iter().map(error).collect();
@@ -359,9 +361,10 @@ impl SourceHead {
         }
         let Some(timing) = &self.timing else {
             let times = constant_times(wall_ms, rows.num_rows());
-            return Ok(Some(Data { rows, times, stamps: None }));
+            return Ok(Some(Data { rows, times, stamps: None, origins: Origins::One(state.origin.clone()) }));
         };
         let mut timed = timing.stamp(rows, &mut state.max, wall_ms)?;
+        timed.data.origins = Origins::One(state.origin.clone());
         counters.rows_invalid.fetch_add(timed.invalid, Ordering::Relaxed);
         counters.rows_error.fetch_add(timed.refused, Ordering::Relaxed);
         counters.rows_late.fetch_add(timed.late, Ordering::Relaxed);
@@ -371,7 +374,7 @@ impl SourceHead {
         if let Some((late, late_by_ms)) = timed.aside.late.take() {
             sides.late(HEAD, task, &late, &late_by_ms)?;
         }
-        timed.aside.refused.iter_mut().for_each(|row| row.partition = Some(state.name.clone()));
+        timed.aside.refused.iter_mut().for_each(|row| row.partition = Some(state.origin.split.clone()));
         sides.error(HEAD, task, &timed.aside.refused, wall_ms)?;
         if let Some(max) = state.max {
             let watermark = timing.watermark(max);
@@ -386,7 +389,7 @@ impl SourceHead {
         self.positions = self.source.cut();
         let shown = metrics.splits.read();
         for (i, position) in self.positions.iter_mut().enumerate() {
-            let same = |state: &&SplitState| state.name == position.split;
+            let same = |state: &&SplitState| state.origin.split == position.split;
             let state = self.splits.get(i).filter(same).or_else(|| self.splits.iter().find(same));
             position.time_max_ms = state.and_then(|state| state.max);
             let next = match position.position {

@@ -3,6 +3,7 @@
 use super::{ENVELOPES_MAX, edge};
 use crate::envelope::{Data, Envelope};
 use crate::io::Wake;
+use crate::origin::Origins;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ impl Wake for Count {
 fn data(rows: usize) -> Envelope {
     let times = Int64Array::from_value(0, rows);
     let rows = RecordBatch::try_from_iter([("a", Arc::new(times.clone()) as ArrayRef)]).unwrap();
-    Envelope::Data(Data { rows, times, stamps: None })
+    Envelope::Data(Data { rows, times, stamps: None, origins: Origins::Unknown })
 }
 
 /// KER-2: full by bytes; one larger envelope is admitted when empty; marks weigh nothing.

@@ -2,6 +2,7 @@
 
 use super::Evaluator;
 use crate::envelope::Data;
+use crate::origin::Origins;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{Date32Type, Int64Type, TimestampMillisecondType};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ fn data() -> Data {
         Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])),
     ];
     let rows = RecordBatch::try_new(Arc::new(schema().to_arrow()), columns).unwrap();
-    Data { rows, times: Int64Array::from(vec![10, 20, 30]), stamps: None }
+    Data { rows, times: Int64Array::from(vec![10, 20, 30]), stamps: None, origins: Origins::Unknown }
 }
 
 fn col(name: &str) -> Expr {

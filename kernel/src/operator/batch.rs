@@ -7,6 +7,7 @@ use crate::operator::grouping::{Grouping, Groups, Scratch, key_columns};
 use crate::operator::results::having;
 use crate::operator::sift::sift;
 use crate::operator::{Context, Operator};
+use crate::origin::Origins;
 use arrow::datatypes::Schema as ArrowSchema;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use weir_planner::spec::ErrorPolicy;
 /// Groups the rows of each batch. Shape: any rows in; keys and aggregates out, one batch for each
 /// that came, which may be empty, in the order in which the keys first appear in it. Without
 /// aggregates these are the distinct keys. Its rows have the time and the stamp of the latest
-/// row of the batch.
+/// row of the batch, and come from a partition where all rows of it do.
 pub struct Batch {
     grouping: Grouping,
     groups: Groups,
@@ -60,7 +61,8 @@ impl Batch {
         let latest = (0..data.len()).max_by_key(|row| (data.times.value(*row), Reverse(stamp(*row))));
         let times = constant_times(latest.map_or(0, |row| data.times.value(row)), all.len());
         let stamps = latest.and_then(stamp).map(|stamp| constant_times(stamp, all.len()));
-        let data = Data { rows: batch(self.output.clone(), columns, all.len())?, times, stamps };
+        let origins = data.origins.only().cloned().map_or(Origins::Unknown, Origins::One);
+        let data = Data { rows: batch(self.output.clone(), columns, all.len())?, times, stamps, origins };
         having(self.having.as_ref(), data, context.wall_ms)
     }
 }

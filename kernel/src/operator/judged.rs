@@ -13,8 +13,8 @@ pub(crate) struct Judged {
     keep: Vec<bool>,
     is_late: Vec<bool>,
     late_by: Vec<i64>,
-    /// Late for all of their windows.
-    pub late: u64,
+    /// For how many rows of the job each one is counted as late: none where it is not.
+    late: Vec<u64>,
     /// Late for some of them.
     pub partly: u64,
     /// Those of the late ones whose windows had been retired where they are kept.
@@ -27,12 +27,14 @@ impl Judged {
     /// None yet of so many rows.
     pub(crate) fn new(rows: usize) -> Self {
         let (keep, is_late) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-        Judged { keep, is_late, late_by: Vec::new(), late: 0, partly: 0, retired: 0, evicted: 0 }
+        Judged { keep, is_late, late_by: Vec::new(), late: Vec::with_capacity(rows), partly: 0, retired: 0, evicted: 0 }
     }
 
-    /// The next row: whether it stays, and by how many ms it is late where that is why it does not.
-    pub(crate) fn row(&mut self, kept: bool, late_by_ms: Option<i64>) {
+    /// The next row, which stands for `weight` rows of the job: whether it stays, and by how many ms it is
+    /// late where that is why it does not.
+    pub(crate) fn row(&mut self, kept: bool, late_by_ms: Option<i64>, weight: u64) {
         self.keep.push(kept);
+        self.late.push(late_by_ms.map_or(0, |_| weight));
         self.is_late.push(late_by_ms.is_some());
         self.late_by.extend(late_by_ms);
     }
@@ -40,7 +42,7 @@ impl Judged {
     /// Counts the rows, routes the late ones where the plan says so, and gives those that stay.
     pub(crate) fn sort_out(self, data: Data, policy: LatePolicy, context: &mut Context<'_>) -> Result<Data, Error> {
         let metrics = context.metrics;
-        metrics.rows_late.fetch_add(self.late, Ordering::Relaxed);
+        metrics.late(&data.origins, &self.late);
         metrics.rows_late_partly.fetch_add(self.partly, Ordering::Relaxed);
         metrics.rows_retired.fetch_add(self.retired, Ordering::Relaxed);
         metrics.rows_evicted.fetch_add(self.evicted, Ordering::Relaxed);

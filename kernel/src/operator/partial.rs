@@ -20,6 +20,7 @@ use crate::operator::window::pieces::Splitter;
 use crate::operator::window::places::Places;
 use crate::operator::window::timing::Timing;
 use crate::operator::{Context, Operator};
+use crate::origin::Origins;
 use crate::state::layout::Marks;
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::datatypes::{DataType, Schema as ArrowSchema};
@@ -43,6 +44,22 @@ const PASSES: u64 = 64;
 /// Emptied groups kept for their room.
 const SPARE_MAX: usize = 4;
 
+/// Groups of one pane.
+struct Hold {
+    groups: Groups,
+    /// Where all of their rows come from.
+    from: Origins,
+}
+
+/// Groups of one pane on their way out.
+struct Leaving {
+    /// End of the first window for which they count, and the pane's start.
+    pane: (i64, i64),
+    hold: Hold,
+    /// The first of them that has not gone.
+    next: u32,
+}
+
 /// A first stage. Shape: any rows in; [`weir_planner::plan::partial`] out.
 pub struct Partial {
     id: OperatorId,
@@ -53,7 +70,7 @@ pub struct Partial {
     key_types: Vec<DataType>,
     output: Arc<ArrowSchema>,
     /// Groups of each pane, by the end of the first window for which they count and the pane's start.
-    holds: BTreeMap<(i64, i64), Groups>,
+    holds: BTreeMap<(i64, i64), Hold>,
     spare: Vec<Groups>,
     /// Makes states of single rows; has no groups.
     lifting: Groups,
@@ -66,7 +83,7 @@ pub struct Partial {
     measured: (u64, u64),
     /// Rows that are still to pass through.
     passing: u64,
-    leaving: VecDeque<((i64, i64), Groups, u32)>,
+    leaving: VecDeque<Leaving>,
     /// What goes after them.
     next: Option<Envelope>,
 }
@@ -119,34 +136,41 @@ impl Partial {
                 continue;
             }
             self.since_ns.get_or_insert(context.now_ns);
+            let from = data.origins.only().cloned().map_or(Origins::Unknown, Origins::One);
             let places = Places::of(&data, None);
             if let Some(pane) = self.judge.one_pane(&places, i64::MIN)? {
-                self.hold(pane, &piece)?;
+                self.hold(pane, &piece, &from)?;
                 continue;
             }
             self.splitter.split(&self.judge, &places, i64::MIN)?;
             for (pane, part) in self.splitter.pieces(&piece)? {
-                self.hold(pane, &part)?;
+                self.hold(pane, &part, &from)?;
             }
         }
-        let rows: u64 = self.holds.values().map(Groups::rows_behind).sum();
+        let rows: u64 = self.holds.values().map(|hold| hold.groups.rows_behind()).sum();
         if self.groups_held >= GROUPS_MAX || (self.groups_held >= GROUPS_ENOUGH && !pays(rows, self.groups_held as u64)) {
             self.let_go(i64::MAX);
         }
         Ok(())
     }
 
-    fn hold(&mut self, pane: Pane, piece: &Piece) -> Result<(), Error> {
-        let groups = match self.holds.entry((pane.first_end_ms, pane.start_ms)) {
+    fn hold(&mut self, pane: Pane, piece: &Piece, from: &Origins) -> Result<(), Error> {
+        let hold = match self.holds.entry((pane.first_end_ms, pane.start_ms)) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
-            std::collections::btree_map::Entry::Vacant(free) => free.insert(match self.spare.pop() {
-                Some(spare) => spare,
-                None => Groups::new(&self.id, &self.key_types, &self.work.aggregates)?,
-            }),
+            std::collections::btree_map::Entry::Vacant(free) => {
+                let groups = match self.spare.pop() {
+                    Some(spare) => spare,
+                    None => Groups::new(&self.id, &self.key_types, &self.work.aggregates)?,
+                };
+                free.insert(Hold { groups, from: from.clone() })
+            }
         };
-        let before = groups.len();
-        groups.add(piece, &mut self.scratch)?;
-        self.groups_held += groups.len() - before;
+        if hold.from != *from {
+            hold.from = Origins::Unknown;
+        }
+        let before = hold.groups.len();
+        hold.groups.add(piece, &mut self.scratch)?;
+        self.groups_held += hold.groups.len() - before;
         Ok(())
     }
 
@@ -174,7 +198,7 @@ impl Partial {
         columns.push(Arc::new(froms));
         columns.extend(piece.lift(self.lifting.accumulators())?);
         columns.push(Arc::new(Int64Array::from_value(1, count)));
-        Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: starts, stamps: None })
+        Ok(Data { rows: batch(self.output.clone(), columns, count)?, times: starts, stamps: None, origins: data.origins.clone() })
     }
 
     /// Lets panes go the end and lateness of whose first window a watermark has passed.
@@ -184,10 +208,10 @@ impl Partial {
             if closes > watermark {
                 break;
             }
-            let (pane, groups) = first.remove_entry();
-            self.groups_held -= groups.len();
-            self.measured = (self.measured.0 + groups.rows_behind(), self.measured.1 + groups.len() as u64);
-            self.leaving.push_back((pane, groups, 0));
+            let (pane, hold) = first.remove_entry();
+            self.groups_held -= hold.groups.len();
+            self.measured = (self.measured.0 + hold.groups.rows_behind(), self.measured.1 + hold.groups.len() as u64);
+            self.leaving.push_back(Leaving { pane, hold, next: 0 });
         }
         if self.holds.is_empty() {
             self.since_ns = None;
@@ -205,21 +229,21 @@ impl Partial {
     }
 
     fn leave(&mut self) -> Result<Option<Data>, Error> {
-        let Some(((from, start), groups, next)) = self.leaving.front_mut() else { return Ok(None) };
+        let Some(Leaving { pane: (closes, start), hold: Hold { groups, from }, next }) = self.leaving.front_mut() else { return Ok(None) };
         let until = (*next as usize + BATCH_ROWS).min(groups.len()) as u32;
         let listed: Vec<u32> = (*next..until).collect();
         let starts = constant_times(*start, listed.len());
         let mut columns = groups.keys(&listed)?;
         columns.push(Arc::new(starts.clone()) as ArrayRef);
-        columns.push(Arc::new(constant_times(*from, listed.len())));
+        columns.push(Arc::new(constant_times(*closes, listed.len())));
         for accumulator in groups.accumulators() {
             columns.extend(accumulator.image(&listed)?);
         }
         columns.push(Arc::new(Int64Array::from(groups.rows()[*next as usize..until as usize].to_vec())));
-        let data = Data { rows: batch(self.output.clone(), columns, listed.len())?, times: starts, stamps: None };
+        let data = Data { rows: batch(self.output.clone(), columns, listed.len())?, times: starts, stamps: None, origins: from.clone() };
         *next = until;
         if until as usize == groups.len()
-            && let Some((_, mut groups, _)) = self.leaving.pop_front()
+            && let Some(Leaving { hold: Hold { mut groups, .. }, .. }) = self.leaving.pop_front()
             && self.spare.len() < SPARE_MAX
         {
             groups.clear();

@@ -3,6 +3,7 @@
 use crate::envelope::{Data, batch, broken};
 use crate::error::Error;
 use crate::eval::Evaluator;
+use crate::origin::Origins;
 use arrow::array::{ArrayRef, BooleanArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{Schema as ArrowSchema, TimestampMillisecondType};
@@ -35,7 +36,7 @@ impl WindowRows {
         if let Some(update) = self.update {
             columns.push(Arc::new(BooleanArray::from(vec![update; count])));
         }
-        Ok(Data { rows: batch(output.clone(), columns, count)?, times, stamps: None })
+        Ok(Data { rows: batch(output.clone(), columns, count)?, times, stamps: None, origins: Origins::Unknown })
     }
 }
 

@@ -77,9 +77,9 @@ impl Top {
         let fired_ms = self.tops.fired_ms();
         let data = if data.times.values().iter().any(|time| *time < fired_ms) {
             let keep: BooleanArray = data.times.values().iter().map(|time| Some(*time >= fired_ms)).collect();
-            let late = (keep.len() - keep.true_count()) as u64;
-            context.metrics.rows_late.fetch_add(late, Ordering::Relaxed);
-            context.metrics.rows_retired.fetch_add(late, Ordering::Relaxed);
+            let late: Vec<u64> = data.times.values().iter().map(|time| u64::from(*time < fired_ms)).collect();
+            context.metrics.late(&data.origins, &late);
+            context.metrics.rows_retired.fetch_add(late.iter().sum(), Ordering::Relaxed);
             data.filter(&keep)?
         } else {
             data

@@ -4,6 +4,7 @@ use super::Output;
 use crate::edge::{Receiver, edge};
 use crate::envelope::{BATCH_ROWS, Data, Envelope};
 use crate::io::Wake;
+use crate::origin::Origins;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ fn data(keys: Vec<Option<i64>>, stamped: bool) -> Data {
     let times = Int64Array::from_iter_values(0..keys.len() as i64);
     let stamps = stamped.then(|| Int64Array::from_iter_values((0..keys.len() as i64).map(|i| i + 5)));
     let rows = RecordBatch::try_from_iter_with_nullable([("k", Arc::new(Int64Array::from(keys)) as ArrayRef, true)]).unwrap();
-    Data { rows, times, stamps }
+    Data { rows, times, stamps, origins: Origins::Unknown }
 }
 
 /// Rows (key, time, stamp) and the number of marks that came before the edge was empty.

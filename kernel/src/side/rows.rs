@@ -2,6 +2,7 @@
 
 use crate::envelope::{Data, batch, broken};
 use crate::error::Error;
+use crate::origin::Origins;
 use arrow::array::{
     Array, ArrayRef, BinaryBuilder, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMillisecondArray, new_null_array,
 };
@@ -93,7 +94,7 @@ fn errors_batch(source: &str, bad: &[ErrorRow], wall_ms: i64, schema: &Arc<Arrow
         return Err(Error::new(Class::Bug, format!("the consumer of error rows of operator '{source}' takes other columns")));
     }
     let rows = batch(schema.clone(), columns, count)?;
-    Ok(Data { rows, times: Int64Array::from_value(wall_ms, count), stamps: None })
+    Ok(Data { rows, times: Int64Array::from_value(wall_ms, count), stamps: None, origins: Origins::Unknown })
 }
 
 /// Each row as the text of a JSON object, cut at [`RAW_BYTES_MAX`] bytes: what an error row carries

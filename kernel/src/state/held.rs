@@ -11,6 +11,8 @@
 //! | `__window_start` | Int64 | number of the row |
 //! | `__a_time` | Int64 | event time, ms |
 //! | `__a_stamp` | Int64 | stamp, ms |
+//! | `__a_source` | Utf8 | operator of the source that it comes from; NULL where it comes from no single partition |
+//! | `__a_split` | Utf8 | that source's partition |
 //! | `__a<i>_<name>` | as in the input | column i of the row |
 //!
 //! Scalars: `size_ms`, which is 1, and wall clock times in ms: `first_ms`, when the oldest held row came, and
@@ -19,9 +21,10 @@
 use crate::envelope::{Data, batch, broken};
 use crate::error::Error;
 use crate::io::{Restored, StateImage};
+use crate::origin::{Origin, Origins, Partition};
 use crate::state::layout::{KEY_GROUP, WINDOW_START, owned_rows, scalar};
 use crate::state::merge::merge_by_task;
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema as ArrowSchema};
 use std::collections::VecDeque;
@@ -29,6 +32,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
+
+/// Columns of an image before those of the rows.
+const FIRST_COLUMN: usize = 6;
 
 /// Rows of one task, oldest first.
 pub struct Held {
@@ -50,8 +56,10 @@ impl Held {
     /// An empty queue of rows of columns `rows`, for a task that owns these key groups.
     pub fn new(operator: &OperatorId, subtask: u32, owned: Range<u32>, rows: Arc<ArrowSchema>) -> Self {
         let number = |name: &str| Field::new(name, DataType::Int64, false);
+        let name = |name: &str| Field::new(name, DataType::Utf8, true);
+        let key_group = Field::new(KEY_GROUP, DataType::UInt32, false);
         let mut fields =
-            vec![Field::new(KEY_GROUP, DataType::UInt32, false), number(WINDOW_START), number("__a_time"), number("__a_stamp")];
+            vec![key_group, number(WINDOW_START), number("__a_time"), number("__a_stamp"), name("__a_source"), name("__a_split")];
         let column = |(i, field): (usize, &Arc<Field>)| Field::new(format!("__a{i}_{}", field.name()), field.data_type().clone(), true);
         fields.extend(rows.fields().iter().enumerate().map(column));
         let image = Arc::new(ArrowSchema::new(fields));
@@ -151,6 +159,8 @@ impl Held {
             Arc::new(Int64Array::from_iter_values(self.next - count as i64..self.next)),
             Arc::new(data.times.clone()),
             Arc::new(data.stamps.unwrap_or(data.times)),
+            Arc::new(data.origins.by_row(count).map(|of| of.map(|origin| origin.source.as_str())).collect::<StringArray>()),
+            Arc::new(data.origins.by_row(count).map(|of| of.map(|origin| origin.split.as_str())).collect::<StringArray>()),
         ];
         columns.extend(data.rows.columns().iter().cloned());
         batch(self.image.clone(), columns, count)
@@ -200,11 +210,30 @@ impl Held {
         let count = rows.num_rows();
         (self.first, self.next) = (*first, *first);
         self.put(Data {
-            rows: batch(self.rows.clone(), rows.columns()[4..].to_vec(), count)?,
+            rows: batch(self.rows.clone(), rows.columns()[FIRST_COLUMN..].to_vec(), count)?,
             times: times.clone(),
             stamps: behind.then(|| stamps.clone()),
+            origins: self.origins(&rows)?,
         });
         Ok(())
+    }
+
+    /// Where the rows of an image come from.
+    fn origins(&self, rows: &RecordBatch) -> Result<Origins, Error> {
+        let (sources, splits) = (rows.column(4).as_string::<i32>(), rows.column(5).as_string::<i32>());
+        let (mut each, mut last): (Vec<Option<Origin>>, Option<Origin>) = (Vec::new(), None);
+        for (source, split) in sources.iter().zip(splits) {
+            let (Some(source), Some(split)) = (source, split) else {
+                each.push(None);
+                continue;
+            };
+            if last.as_ref().is_none_or(|last| last.source.as_str() != source || last.split != split) {
+                let source = OperatorId::new(source).map_err(|fault| self.corrupt(&format!("names a source that cannot be: {fault}")))?;
+                last = Some(Arc::new(Partition { source, split: split.to_owned() }));
+            }
+            each.push(last.clone());
+        }
+        Ok(Origins::each(each.into_iter()))
     }
 
     fn corrupt(&self, why: &str) -> Error {

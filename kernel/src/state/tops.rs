@@ -22,6 +22,7 @@
 use crate::envelope::{BATCH_ROWS, Data, batch, broken};
 use crate::error::Error;
 use crate::io::{Restored, StateImage};
+use crate::origin::Origins;
 use crate::route::key::Encoded;
 use crate::state::index::Index;
 use crate::state::layout::{KEY_GROUP, WINDOW_START, owned_rows, scalar, sorted};
@@ -149,7 +150,7 @@ impl Tops {
         let mut groups = Vec::new();
         self.index.assign(&by(&self.shape.keys, &data), data.len(), &mut self.encoded, &mut groups)?;
         self.bounds.resize(self.index.len(), Vec::new());
-        let data = Data { stamps: None, ..data };
+        let data = Data { stamps: None, origins: Origins::Unknown, ..data };
         if self.bounds.iter().any(|bound| !bound.is_empty()) {
             let order = self.ordered(&data.rows)?;
             let within = |(row, group): (usize, &u32)| {
@@ -343,7 +344,12 @@ impl Tops {
             })?;
             let times = rows.column(1).as_primitive::<Int64Type>().clone();
             let count = rows.num_rows();
-            self.add(Data { rows: batch(self.shape.rows.clone(), rows.columns()[3..].to_vec(), count)?, times, stamps: None })?;
+            self.add(Data {
+                rows: batch(self.shape.rows.clone(), rows.columns()[3..].to_vec(), count)?,
+                times,
+                stamps: None,
+                origins: Origins::Unknown,
+            })?;
         }
         self.fired_ms = fired.unwrap_or(i64::MIN);
         if !restored.redealt {

@@ -55,6 +55,44 @@ fn two_stages_same_answer() {
     assert!(partials_all < rows_all, "{partials_all} partial rows of {rows_all}");
 }
 
+/// EV-4: rows whose window was retired while their split was idle are counted for that split, in one stage or two. Where
+/// the first stage has put rows of two splits into one group, they are counted for none.
+#[test]
+fn retired_rows_are_their_splits() {
+    let shape = Shape { sources: 1, windows: 2, bounded: false, idle_timeout_ms: 10, ..Shape::default() };
+    let late = [row(1, 200, 2, 3), row(1, 300, 2, 4), row(0, 5_600, 2, 5)];
+    let both = [row(1, 200, 2, 3), row(2, 300, 2, 4)];
+    for (staged, then, own, all) in [
+        (false, &late[..], vec![("1", 2)], 2),
+        (true, &late[..], vec![("1", 2)], 2),
+        (false, &both[..], vec![("1", 1), ("2", 1)], 2),
+        (true, &both[..], vec![], 2),
+    ] {
+        let feed = Feed::of(&[row(0, 5_400, 1, 1), row(1, 100, 2, 2), row(2, 100, 2, 2)], false);
+        let plan = if staged { two_stages(windowed(&shape)) } else { windowed(&shape) };
+        let mut world = world(&plan, &feed, 3, BRISK).unwrap();
+        world.settle().unwrap();
+        world.clock.pass_ms(20);
+        world.settle().unwrap();
+        // The source is active again, so that no mark comes between the rows that follow.
+        feed.append(&[row(0, 5_500, 1, 1)]);
+        world.settle().unwrap();
+        feed.append(then);
+        world.settle().unwrap();
+        world.clock.pass_ms(20);
+        world.settle().unwrap();
+        let mut found = BTreeMap::<String, u64>::new();
+        for chain in &world.chains {
+            for (origin, rows) in chain.metrics().tasks.iter().flat_map(|task| task.late_of.lock().clone()) {
+                assert_eq!(origin.source.as_str(), "in");
+                *found.entry(origin.split.clone()).or_default() += rows;
+            }
+        }
+        assert_eq!(found, own.into_iter().map(|(split, rows)| (split.to_owned(), rows)).collect(), "two stages: {staged}");
+        assert_eq!((world.counted(|task| &task.rows_late), world.counted(|task| &task.rows_retired)), (all, all));
+    }
+}
+
 /// WIN-7: the first stage has no state, so that a restart from any cut equals none, also where the
 /// plan had one stage before.
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::envelope::{Data, broken};
 use crate::error::Error;
+use crate::origin::Origins;
 use crate::side::{ErrorRow, rows};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, filter, filter_record_batch, not};
@@ -15,7 +16,7 @@ use weir_planner::time::TimeUnit;
 
 /// Rows with times, and how many were left out and why.
 pub struct Timed {
-    /// What is left.
+    /// What is left; whoever reads the split knows the origin.
     pub data: Data,
     /// NULL times.
     pub invalid: u64,
@@ -123,7 +124,8 @@ impl Timing {
         if !times.is_empty() {
             *max = Some(running);
         }
-        let mut timed = Timed { data: Data { rows, times, stamps }, invalid, refused: unfit + future, late: 0, aside };
+        let mut timed =
+            Timed { data: Data { rows, times, stamps, origins: Origins::Unknown }, invalid, refused: unfit + future, late: 0, aside };
         if let Some(lateness) = self.judge_ms {
             self.judge(&mut timed, lateness)?;
         }

@@ -4,6 +4,7 @@ use super::Batch;
 use crate::envelope::{Data, Envelope};
 use crate::metric::TaskMetrics;
 use crate::operator::{Context, Operator};
+use crate::origin::Origins;
 use crate::side::Sides;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
@@ -29,7 +30,7 @@ fn rows(rows: &[(&str, Option<i64>)], first_ms: i64) -> Data {
     ];
     // Times go down: the latest is the first row's.
     let times = Int64Array::from_iter_values((0..rows.len() as i64).map(|i| first_ms - i));
-    Data { rows: RecordBatch::try_new(Arc::new(input().to_arrow()), columns).unwrap(), times, stamps: None }
+    Data { rows: RecordBatch::try_new(Arc::new(input().to_arrow()), columns).unwrap(), times, stamps: None, origins: Origins::Unknown }
 }
 
 fn made(keys: &[&str], sums: bool) -> Batch {

@@ -7,6 +7,7 @@ use crate::io::{FrozenImage, Restored, StateImage};
 use crate::metric::TaskMetrics;
 use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
+use crate::origin::{Origins, Partition};
 use crate::side::Sides;
 use crate::state::merge_images;
 use arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
@@ -23,13 +24,17 @@ fn input() -> Schema {
     Schema(vec![column("n", ColumnType::BigInt), column("name", ColumnType::Text)])
 }
 
-/// Rows numbered so, whose time is ten times the number; stamps are 5 ahead where asked for.
+/// Rows numbered so, whose time is ten times the number; stamps are 5 ahead where asked for. Of each five, two
+/// come from one partition, two from another, and one from none.
 fn rows(numbers: std::ops::Range<i64>, stamped: bool) -> Data {
     let names = StringArray::from_iter(numbers.clone().map(|n| (n % 3 != 0).then(|| format!("row {n}"))));
     let columns: Vec<arrow::array::ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(numbers.clone())), Arc::new(names)];
     let times = Int64Array::from_iter_values(numbers.clone().map(|n| 10 * n));
+    let partition = |split: &str| Arc::new(Partition { source: OperatorId::new("s").unwrap(), split: split.to_owned() });
+    let origin = |n: i64| [Some("a/0"), Some("a/0"), Some("a/1"), Some("a/1"), None][n as usize % 5].map(partition);
+    let origins = Origins::each(numbers.clone().map(origin));
     let stamps = stamped.then(|| Int64Array::from_iter_values(numbers.map(|n| 10 * n + 5)));
-    Data { rows: RecordBatch::try_new(Arc::new(input().to_arrow()), columns).unwrap(), times, stamps }
+    Data { rows: RecordBatch::try_new(Arc::new(input().to_arrow()), columns).unwrap(), times, stamps, origins }
 }
 
 fn memory(capacity: u64, timeout_ms: u64) -> Planned {

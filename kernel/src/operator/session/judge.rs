@@ -66,9 +66,8 @@ impl Judge {
                 None
             };
             let kept = by_ms.is_none() && end > marks.evicted_ms;
-            judged.late += u64::from(by_ms.is_some());
             judged.evicted += u64::from(by_ms.is_none() && !kept);
-            judged.row(kept, by_ms);
+            judged.row(kept, by_ms, 1);
         }
         // A session is given when nothing can touch it any more, so that there is nothing to update.
         judged.sort_out(data, self.late, context)

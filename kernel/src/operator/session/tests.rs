@@ -6,6 +6,7 @@ use crate::io::{FrozenImage, Restored, StateImage};
 use crate::metric::TaskMetrics;
 use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
+use crate::origin::Origins;
 use crate::side::Sides;
 use crate::state::merge_images;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
@@ -129,7 +130,7 @@ impl Bench {
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, _, value)| *value)));
         let rows_of = RecordBatch::try_new(Arc::new(input().to_arrow()), vec![keys, values]).unwrap();
         let times = Int64Array::from_iter_values(rows.iter().map(|(_, time, _)| *time));
-        self.take(Envelope::Data(Data { rows: rows_of, times, stamps: None }));
+        self.take(Envelope::Data(Data { rows: rows_of, times, stamps: None, origins: Origins::Unknown }));
     }
 
     fn barrier(&mut self) -> Option<StateImage> {

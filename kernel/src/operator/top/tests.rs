@@ -7,6 +7,7 @@ use crate::io::{FrozenImage, Restored, StateImage};
 use crate::metric::TaskMetrics;
 use crate::operator::budget::{Budget, Seat};
 use crate::operator::{Context, Operator};
+use crate::origin::Origins;
 use crate::side::Sides;
 use crate::state::merge_images;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
@@ -45,7 +46,7 @@ fn rows(rows: &[Row]) -> Data {
     let scores: ArrayRef = Arc::new(rows.iter().map(|row| row.2).collect::<Float64Array>());
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.3)));
     let batch = RecordBatch::try_new(Arc::new(input().to_arrow()), vec![keys, scores, numbers]).unwrap();
-    Data { rows: batch, times: Int64Array::from_iter_values(rows.iter().map(|row| row.0)), stamps: None }
+    Data { rows: batch, times: Int64Array::from_iter_values(rows.iter().map(|row| row.0)), stamps: None, origins: Origins::Unknown }
 }
 
 /// The operator in a chain of its own.

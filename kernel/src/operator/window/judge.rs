@@ -203,7 +203,7 @@ impl Judge {
                 }
             };
             let Some((pane, last_end)) = found else {
-                judged.row(false, None);
+                judged.row(false, None, 1);
                 continue;
             };
             last = found;
@@ -227,10 +227,7 @@ impl Judge {
                     (false, None)
                 }
             };
-            if by_ms.is_some() {
-                judged.late += weight(row);
-            }
-            judged.row(kept, by_ms);
+            judged.row(kept, by_ms, weight(row));
         }
         judged.sort_out(data, self.late, context)
     }

@@ -2,6 +2,7 @@
 
 use super::{BATCH_BYTES, ErrorRow, RAW_BYTES_MAX, brief, errors, json, late};
 use crate::envelope::{Data, batch};
+use crate::origin::Origins;
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
     TimestampMillisecondArray,
@@ -36,7 +37,12 @@ fn late_rows_go_by_name() {
         ("n", Arc::new(StringArray::from(vec!["7", "seven"]))),
         ("other", Arc::new(Int64Array::from(vec![0, 0]))),
     ]);
-    let data = Data { rows: given, times: Int64Array::from(vec![10, 20]), stamps: Some(Int64Array::from(vec![30, 40])) };
+    let data = Data {
+        rows: given,
+        times: Int64Array::from(vec![10, 20]),
+        stamps: Some(Int64Array::from(vec![30, 40])),
+        origins: Origins::Unknown,
+    };
     let late = late(&data, "late", &Int64Array::from(vec![3, 4]), &taken).unwrap();
     assert_eq!((late.times.values(), late.stamps.unwrap().values()), (data.times.values(), data.stamps.as_ref().unwrap().values()));
     assert_eq!(late.rows.schema(), taken);
