@@ -1,6 +1,7 @@
-//! `weir bench nexmark`: one query over files, on the real path (SQL, planner, hub, agent, kernel,
-//! epochs), measured as a whole process (SPD-1).
+//! `weir bench nexmark`: one query on the real path (SQL, planner, hub, agent, kernel, epochs), measured as a
+//! whole process (SPD-1): over files, how fast; at a rate, how soon.
 
+mod latency;
 mod state;
 
 pub use state::state;
@@ -59,10 +60,33 @@ impl Query {
 /// A bench that takes longer is given up.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// Length of tumbling windows, and gap of sessions, ms; as the queries say.
+const SIZE_MS: i64 = 10_000;
+
 /// Runs the query once and prints one line of JSON.
 pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
+    match (config.rate, &config.input) {
+        (Some(rate), _) => latency::latency(config, rate),
+        (None, Some(input)) => speed(config, input),
+        (None, None) => bail!("give --input, a file of bids, or --rate, so many bids a second"),
+    }
+}
+
+/// What a process has used so far.
+struct Cost {
+    cpu_seconds: f64,
+    peak_rss_bytes: u64,
+}
+
+impl Cost {
+    fn now() -> anyhow::Result<Cost> {
+        Ok(Cost { cpu_seconds: cpu_seconds()?, peak_rss_bytes: status_bytes("VmHWM:")? })
+    }
+}
+
+fn speed(config: &BenchConfig, input: &str) -> anyhow::Result<()> {
     let select = config.query.select()?;
-    let format = if config.input.ends_with(".parquet") { "parquet" } else { "json" };
+    let format = if input.ends_with(".parquet") { "parquet" } else { "json" };
     let scratch = Scratch::make()?;
     on_control(async {
         let shards = config.shards.unwrap_or(config.parallelism as usize);
@@ -73,13 +97,13 @@ pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
                WITH (connector = 'file', path = '{}', format = '{format}');
                CREATE SINK nowhere WITH (connector = 'drop');
                CREATE JOB bench INTO nowhere WITH (parallelism = {}, checkpoint.epoch_ms = {}, checkpoint.interval_ms = {}) AS {}"#,
-            config.input.replace('\'', "''"),
+            input.replace('\'', "''"),
             config.parallelism,
             config.epoch_ms,
             config.epoch_ms * 10,
             select,
         );
-        let cpu_before = cpu_seconds()?;
+        let before = Cost::now()?;
         let began = Instant::now();
         for statement in weir_frontend::sql::parse(&script).map_err(|e| anyhow::anyhow!("{e}"))? {
             embedded.engine.run(&statement, &[]).await.map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -87,19 +111,20 @@ pub fn nexmark(config: &BenchConfig) -> anyhow::Result<()> {
         let job = JobId::new("bench").map_err(|fault| anyhow::anyhow!("{fault}"))?;
         let info = embedded.hub.wait(&job, WaitFor::Finished, LONGEST).await?;
         let seconds = began.elapsed().as_secs_f64();
-        let cpu = cpu_seconds()? - cpu_before;
+        let cost = Cost::now()?;
+        let cpu = cost.cpu_seconds - before.cpu_seconds;
         let observation = info.observation.clone().context("the finished job has no report")?;
         let rows: u64 = observation.sources.iter().map(|split| split.rows_in).sum();
         let sink_rows = observation.tasks.iter().filter(|task| task.task.operator.as_str().starts_with("sink")).map(|task| task.rows_in);
         let line = serde_json::json!({
             "query": config.query.name(), "format": format, "parallelism": config.parallelism, "epoch_ms": config.epoch_ms,
             "rows": rows, "out_rows": sink_rows.sum::<u64>(), "seconds": seconds, "cpu_seconds": cpu,
-            "rows_per_s": rows as f64 / seconds, "rows_per_cpu_s": rows as f64 / cpu, "peak_rss_bytes": peak_rss_bytes()?,
+            "rows_per_s": rows as f64 / seconds, "rows_per_cpu_s": rows as f64 / cpu, "peak_rss_bytes": cost.peak_rss_bytes,
         });
         println!("{line}");
         embedded.close().await;
         if rows == 0 {
-            bail!("{} has no rows", config.input);
+            bail!("{input} has no rows");
         }
         Ok(())
     })
@@ -113,10 +138,6 @@ fn cpu_seconds() -> anyhow::Result<f64> {
     let mut fields = after_name.split_whitespace().skip(11);
     let mut tick = || -> anyhow::Result<f64> { Ok(fields.next().context("/proc/self/stat is short")?.parse()?) };
     Ok((tick()? + tick()?) / TICKS_PER_SECOND)
-}
-
-fn peak_rss_bytes() -> anyhow::Result<u64> {
-    status_bytes("VmHWM:")
 }
 
 fn resident_bytes() -> anyhow::Result<u64> {

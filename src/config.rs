@@ -176,9 +176,15 @@ pub struct BenchConfig {
     /// Which query.
     #[arg(long, value_enum)]
     pub query: Query,
-    /// File or glob with bids: .ndjson or .parquet.
-    #[arg(long)]
-    pub input: String,
+    /// File or glob with bids, .ndjson or .parquet: how fast they are taken is measured.
+    #[arg(long, required_unless_present = "rate")]
+    pub input: Option<String>,
+    /// Bids a second to make instead: how long their results take is measured.
+    #[arg(long, conflicts_with = "input", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub rate: Option<u64>,
+    /// How long bids are made.
+    #[arg(long, default_value_t = 60, conflicts_with = "input", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
     /// Subtasks of each operator.
     #[arg(long, default_value_t = 1)]
     pub parallelism: u32,

@@ -150,6 +150,27 @@ fn help_and_wrong_flags() {
     assert!(wrong.err.contains("--data-dir"), "{}", wrong.err);
 }
 
+/// SPD-1, SPD-3: bids at a rate, on the real path; what the line says, and what cannot be measured.
+#[test]
+fn bench_prints_latencies() {
+    let bench = |args: &[&str]| weir(&[&["bench", "nexmark", "--query"], args].concat());
+    let done = bench(&["q1", "--rate", "460", "--seconds", "3", "--parallelism", "2"]);
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let line: serde_json::Value = serde_json::from_str(done.out.trim()).unwrap();
+    let number = |field: &str| line[field].as_f64().unwrap_or_else(|| panic!("{field} of {line}"));
+    assert_eq!((&line["query"], &line["rate"], &line["rows"]), (&"q1".into(), &460.into(), &1_380.into()));
+    // 500 events a second: 2 s of them warm up, and of the other 500 the bids are 46 of 50.
+    assert_eq!((&line["left_out_warm_up"], &line["results"], &line["left_out_at_end"]), (&920.into(), &460.into(), &0.into()));
+    let (p50, p99, max) = (number("p50_ms"), number("p99_ms"), number("max_ms"));
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{line}");
+    assert!(number("cpu_seconds") > 0.0 && number("peak_rss_bytes") > 0.0, "{line}");
+
+    let untimed = bench(&["q2", "--rate", "10"]);
+    assert!(untimed.code == 1 && untimed.err.contains("q0, q1, q5, q7, q11 and q12"), "{}", untimed.err);
+    let nothing = bench(&["q0"]);
+    assert!(nothing.code == 2 && nothing.err.contains("--input"), "{}", nothing.err);
+}
+
 /// EV-6: files of each format end, and their windows fire once. CSV and Parquet say the same as JSON (C30).
 #[test]
 fn every_file_format_gives_the_same_rows() {

@@ -51,7 +51,7 @@ struct Fence {
 
 const FENCES: [Fence; 10] = [
     Fence { name: "redb", allowed: &["hub/src/store", "agent/src/decision", "agent/src/wal"] },
-    Fence { name: "axum", allowed: &["frontend/src/rest", "hub/src/agent_api", "src/ops"] },
+    Fence { name: "axum", allowed: &["frontend/src/rest", "hub/src/agent_api", "src/ops", "src/bench/latency"] },
     Fence { name: "sqlparser", allowed: &["frontend/src/sql", "frontend/src/query", "frontend/src/pgwire"] },
     Fence {
         name: "datafusion",

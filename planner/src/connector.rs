@@ -72,6 +72,10 @@ pub struct Generate {
     /// Nexmark events (of all three tables) per second of wall clock; 0 is as fast as it goes.
     #[serde(default)]
     pub events_per_second: u64,
+    /// Event time of the first Nexmark event in ms since 1970, where it is not 2026-01-01. With it a row comes no sooner
+    /// than its event time by the wall clock, and after a pause everything that is due comes at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<i64>,
     /// Seed of the Nexmark generator.
     #[serde(default = "one")]
     pub seed: u64,

@@ -19,6 +19,7 @@ pub fn cards() -> Vec<ConnectorCard> {
                 ("rows", "integer", "none"),
                 ("table", "'person' | 'auction' | 'bid'", "none"),
                 ("events_per_second", "integer, 0 is as fast as it goes", "0"),
+                ("start_ms", "integer, ms since 1970: rows come when their event time has", "none"),
                 ("seed", "integer", "1"),
             ],
         ),

@@ -1,14 +1,15 @@
 //! Made-up rows: a repeated JSON template, or the auction site of the Nexmark benchmark. Every row
 //! is a pure function of the options and its number, so a replay gives the same rows.
 //!
-//! A generator is one split that subtask 0 reads. With a pace rows come in turns of 10 ms.
+//! A generator is one split that subtask 0 reads. With a pace rows come in turns of 10 ms, or by the wall
+//! clock in turns of a millisecond.
 
 pub mod nexmark;
 
 use super::memory::SPLIT;
 use super::{Opening, Reading, at, resume_row};
 use crate::format::{Decoder, decoder, raw_bytes};
-use nexmark::Nexmark;
+use nexmark::{BASE_MS, Nexmark};
 use std::sync::Arc;
 use weir_kernel::error::Error;
 use weir_kernel::io::{Budget, Clock, Polled, Source, SourceBatch, Split};
@@ -18,6 +19,8 @@ use weir_planner::plan::SourceWork;
 
 /// Paced Nexmark rows are let out at multiples of this.
 const TURN_NS: u64 = 10_000_000;
+/// Those that are let out by the wall clock are looked for so often: event time has milliseconds.
+const CLOCK_TURN_NS: u64 = 1_000_000;
 const COUNTER: &str = "{{counter}}";
 
 /// Gives made-up rows.
@@ -36,7 +39,17 @@ pub struct GenerateSource {
 
 enum Maker {
     Template(Box<Template>),
-    Nexmark { nexmark: Nexmark, per_second: u64, start_ns: u64, first_event: u64 },
+    Nexmark { nexmark: Nexmark, pace: Pace },
+}
+
+/// When Nexmark rows are due.
+enum Pace {
+    /// All at once.
+    Free,
+    /// So many events a second since this one, whose moment on the monotonic clock is known.
+    Even { per_second: u64, start_ns: u64, first_event: u64 },
+    /// When the wall clock has reached their event time.
+    Clock,
 }
 
 struct Template {
@@ -61,8 +74,8 @@ fn maker(options: &Generate, work: &SourceWork, next: u64, now_ns: u64) -> Resul
     let wrong = |message: &str| Err(Error::new(Class::User, message));
     match options.kind {
         GenerateKind::Template => {
-            if options.table.is_some() {
-                return wrong("generate: 'table' belongs to kind = 'nexmark'");
+            if options.table.is_some() || options.start_ms.is_some() {
+                return wrong("generate: 'table' and 'start_ms' belong to kind = 'nexmark'");
             }
             let Some(context) = &options.context else {
                 return wrong("generate: a template needs 'context', the JSON object of a row");
@@ -96,9 +109,15 @@ fn maker(options: &Generate, work: &SourceWork, next: u64, now_ns: u64) -> Resul
             let Some(table) = options.table else {
                 return wrong("generate: nexmark needs table = 'person', 'auction' or 'bid'");
             };
-            let nexmark = Nexmark::new(table, options.seed, options.events_per_second, &work.columns, &work.used)?;
-            let first_event = nexmark.event(next);
-            Ok(Maker::Nexmark { nexmark, per_second: options.events_per_second, start_ns: now_ns, first_event })
+            let (per_second, start_ms) = (options.events_per_second, options.start_ms.unwrap_or(BASE_MS));
+            let nexmark = Nexmark::new(table, options.seed, per_second, start_ms, &work.columns, &work.used)?;
+            let pace = match (per_second, options.start_ms) {
+                (0, None) => Pace::Free,
+                (0, Some(_)) => return wrong("generate: start_ms needs events_per_second, by which rows come"),
+                (_, None) => Pace::Even { per_second, start_ns: now_ns, first_event: nexmark.event(next) },
+                (_, Some(_)) => Pace::Clock,
+            };
+            Ok(Maker::Nexmark { nexmark, pace })
         }
     }
 }
@@ -121,8 +140,14 @@ impl GenerateSource {
             Maker::Template(template) if template.interval_ns == 0 => Ok(u64::MAX),
             Maker::Template(template) if now_ns < template.due_ns => Err(template.due_ns),
             Maker::Template(template) => Ok(template.left_in_batch),
-            Maker::Nexmark { per_second: 0, .. } => Ok(u64::MAX),
-            Maker::Nexmark { nexmark, per_second, start_ns, first_event } => {
+            Maker::Nexmark { pace: Pace::Free, .. } => Ok(u64::MAX),
+            Maker::Nexmark { nexmark, pace: Pace::Clock } => {
+                match nexmark.rows_before(nexmark.events_until(self.clock.wall_ms())).saturating_sub(self.next) {
+                    0 => Err(now_ns.saturating_add(CLOCK_TURN_NS)),
+                    due => Ok(due),
+                }
+            }
+            Maker::Nexmark { nexmark, pace: Pace::Even { per_second, start_ns, first_event } } => {
                 let turns = now_ns.saturating_sub(*start_ns) / TURN_NS;
                 let events = u128::from(turns) * u128::from(TURN_NS) * u128::from(*per_second) / 1_000_000_000;
                 let limit = first_event.saturating_add(u64::try_from(events).unwrap_or(u64::MAX));

@@ -375,6 +375,7 @@ const GENERATE: Object = object(
         Field { name: "rows", aliases: &["count"], kind: Count, required: false },
         field("table", Word(&["person", "auction", "bid"])),
         field("events_per_second", Count),
+        field("start_ms", Number),
         field("seed", Count),
     ],
 );

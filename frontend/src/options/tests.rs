@@ -24,7 +24,7 @@ fn everything() -> JobSpec {
             "trigger_interval_ms": 1, "max_buffered_keys": 1, "on_overflow": "fail", "emit_empty": {"horizon_ms": 1}})
     };
     let kafka = json!({"type": "kafka", "brokers": ["a:1"], "topics": ["t"], "consumer_group": "g", "scan.start": "timestamp", "scan.timestamp_ms": 1, "bounded": true, "properties": {"x": "y"}});
-    let generate = json!({"type": "generate", "kind": "nexmark", "context": "{}", "interval_ms": 1, "batch_size": 1, "rows": 1, "table": "bid", "events_per_second": 1, "seed": 1});
+    let generate = json!({"type": "generate", "kind": "nexmark", "context": "{}", "interval_ms": 1, "batch_size": 1, "rows": 1, "table": "bid", "events_per_second": 1, "start_ms": 1, "seed": 1});
     let join = json!({"join_type": "inner", "left_from": "a", "right_from": "b", "left_key": "a", "right_key": ["a", "b"], "window_ms": 1, "lower_ms": -1, "upper_ms": 1,
         "left_timestamp": "a", "right_timestamp": "a", "ttl_ms": 1, "max_per_key": 1, "residual": "a > 1"});
     let spec = json!({

@@ -99,6 +99,7 @@ fn generated(generate: &Generate, who: &str, path: &str, faults: &mut Vec<Fault>
         GenerateKind::Template => {
             useless(generate.table.is_some(), "table", "template");
             useless(generate.events_per_second != 0, "events_per_second", "template");
+            useless(generate.start_ms.is_some(), "start_ms", "template");
             match &generate.context {
                 None => faults.push(missing(
                     format!("{path}.context"),
@@ -127,6 +128,10 @@ fn generated(generate: &Generate, who: &str, path: &str, faults: &mut Vec<Fault>
             useless(generate.interval_ms != 0, "interval_ms", "nexmark");
             if generate.table.is_none() {
                 faults.push(missing(format!("{path}.table"), who, "a table", "use table: bid, auction or person"));
+            }
+            if generate.start_ms.is_some() && generate.events_per_second == 0 {
+                let hint = "say how many there are, or leave start_ms out";
+                faults.push(missing(format!("{path}.events_per_second"), who, "events_per_second to let rows out by start_ms", hint));
             }
         }
     }

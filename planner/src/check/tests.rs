@@ -294,6 +294,8 @@ fn other_connectors() {
     );
     let nexmark = json!({"type": "generate", "kind": "nexmark"});
     with("generate", nexmark, Value::Null, &[("missing_option", "sources[0].config.table")]);
+    let clocked = json!({"type": "generate", "kind": "nexmark", "table": "bid", "start_ms": 1});
+    with("generate", clocked, Value::Null, &[("missing_option", "sources[0].config.events_per_second")]);
     let bids = json!({"type": "generate", "kind": "nexmark", "table": "bid"});
     with("generate", bids.clone(), Value::Null, &[]);
     with("generate", bids, json_codec(), &[("codec_not_taken", "sources[0].codec")]);

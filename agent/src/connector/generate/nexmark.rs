@@ -3,8 +3,8 @@
 //! come from a hot bidder.
 //!
 //! Every value is a pure function of seed and event number, and `date_time` is
-//! 2026-01-01T00:00:00Z plus the event number over `events_per_second` (10,000 when that is 0), at
-//! any pace and after any restart.
+//! 2026-01-01T00:00:00Z, or `start_ms`, plus the event number over `events_per_second` (10,000 when that
+//! is 0), at any pace and after any restart.
 
 use crate::format::{pick, value};
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringBuilder};
@@ -28,7 +28,7 @@ const ACTIVE: u64 = 1000;
 /// First id of people and auctions.
 const FIRST_ID: i64 = 1000;
 /// 2026-01-01T00:00:00Z.
-const BASE_MS: i64 = 1_767_225_600_000;
+pub const BASE_MS: i64 = 1_767_225_600_000;
 /// Event-time rate without a pace.
 const UNPACED_PER_SECOND: u64 = 10_000;
 const STATES: [&str; 6] = ["AZ", "CA", "ID", "OR", "WA", "WY"];
@@ -42,6 +42,8 @@ pub struct Nexmark {
     table: NexmarkTable,
     seed: u64,
     per_second: u64,
+    /// Event time of event 0.
+    start_ms: i64,
     columns: Vec<(Field, ColumnType)>,
     schema: SchemaRef,
 }
@@ -133,7 +135,14 @@ impl Nexmark {
     /// Columns are found by name, spelled `date_time` or `dateTime`.
     ///
     /// Errors: `User` for a column that the table does not have, or not with that type.
-    pub fn new(table: NexmarkTable, seed: u64, per_second: u64, columns: &[DecodeColumn], used: &[String]) -> Result<Self, Error> {
+    pub fn new(
+        table: NexmarkTable,
+        seed: u64,
+        per_second: u64,
+        start_ms: i64,
+        columns: &[DecodeColumn],
+        used: &[String],
+    ) -> Result<Self, Error> {
         let all = fields(table);
         let resolve = |column: &DecodeColumn| {
             let name = &column.column.name;
@@ -161,6 +170,7 @@ impl Nexmark {
             table,
             seed,
             per_second: if per_second == 0 { UNPACED_PER_SECOND } else { per_second },
+            start_ms,
             columns: picked.into_iter().map(resolve).collect::<Result<_, Error>>()?,
             schema: Arc::new(schema.to_arrow()),
         })
@@ -185,6 +195,13 @@ impl Nexmark {
     pub fn rows_before(&self, event: u64) -> u64 {
         let (first, width) = self.place();
         (event / GROUP).saturating_mul(width).saturating_add((event % GROUP).saturating_sub(first).min(width))
+    }
+
+    /// Events whose time is not after this, ms.
+    pub fn events_until(&self, time_ms: i64) -> u64 {
+        let Ok(after) = u64::try_from(time_ms.saturating_sub(self.start_ms)) else { return 0 };
+        let events = ((u128::from(after) + 1) * u128::from(self.per_second)).div_ceil(1_000);
+        u64::try_from(events).unwrap_or(u64::MAX)
     }
 
     /// `count` rows from row `first`.
@@ -257,7 +274,7 @@ impl Nexmark {
 
     fn time_ms(&self, field: Field, n: u64) -> i64 {
         let elapsed = u128::from(n) * 1000 / u128::from(self.per_second);
-        let now = BASE_MS.saturating_add(i64::try_from(elapsed).unwrap_or(i64::MAX));
+        let now = self.start_ms.saturating_add(i64::try_from(elapsed).unwrap_or(i64::MAX));
         if field == Field::Expires {
             let longest = 2 * IN_FLIGHT * GROUP / AUCTIONS * 1000 / self.per_second;
             return now.saturating_add(1 + signed(self.below(n, 15, longest + 1)));

@@ -3,6 +3,8 @@
 
 use super::super::probe::{Given, SMALL, drain, open, probe, refused, stops_anywhere, work};
 use super::*;
+use arrow::array::AsArray;
+use arrow::datatypes::TimestampMillisecondType;
 use weir_planner::connector::{NexmarkTable, SourceOptions};
 use weir_planner::spec::ErrorPolicy;
 
@@ -14,6 +16,7 @@ const NONE: Generate = Generate {
     rows: None,
     table: None,
     events_per_second: 0,
+    start_ms: None,
     seed: 1,
 };
 const BID: [(&str, &str); 7] = [
@@ -58,7 +61,7 @@ fn bids_are_those_of_the_benchmark_data() {
 fn a_bid_far_in_is_made_without_those_before() {
     let columns: Vec<_> = BID.iter().map(|(name, ty)| super::super::probe::column(name, ty)).collect();
     let used: Vec<String> = BID.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let nexmark = Nexmark::new(NexmarkTable::Bid, 7, 10_000, &columns, &used).unwrap();
+    let nexmark = Nexmark::new(NexmarkTable::Bid, 7, 10_000, BASE_MS, &columns, &used).unwrap();
     let schema = weir_planner::schema::Schema(columns.iter().map(|c| c.column.clone()).collect());
     let line = |row| {
         let mut out = Vec::new();
@@ -121,6 +124,35 @@ fn people_and_auctions_are_those_of_the_benchmark_data() {
         given[3],
         r#"{"id":1003,"item_name":"qx3ekibxvgbb","initial_bid":2400000,"reserve":2466700,"date_time":"2026-01-01T00:00:00.005000","expires":"2026-01-01T00:00:00.317Z","seller":1000,"category":13}"#
     );
+}
+
+/// By the wall clock a row comes in the millisecond of its event time, and after a pause all that are due.
+#[test]
+fn rows_of_the_clock_come_at_their_event_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = probe(0, 1, dir.path());
+    let start_ms = Some(probe.clock.wall_ms() + 100);
+    let options = Generate { events_per_second: 1_000, start_ms, rows: None, ..nexmark(NexmarkTable::Bid, 0) };
+    let clocked = source(options.clone(), &BID[5..6]);
+    let mut generator = open(&clocked, &[], &probe);
+    let budget = Budget { rows: 1000, bytes: 1 << 20 };
+    let mut latest = None;
+    let mut rows_at = |ms| {
+        probe.clock.advance_ms(ms);
+        let mut rows = 0;
+        while let Polled::Batch(batch) = generator.poll(budget).unwrap() {
+            rows += batch.rows.num_rows();
+            let times = batch.rows.column(0).as_primitive::<TimestampMillisecondType>();
+            latest = Some(times.value(times.len() - 1) - start_ms.unwrap());
+        }
+        rows
+    };
+    // Event n is due n ms after the start, and events 4 to 49 of 50 are bids.
+    assert_eq!((rows_at(0), rows_at(103), rows_at(1), rows_at(0), rows_at(2)), (0, 0, 1, 0, 2));
+    assert_eq!(rows_at(993), 20 * 46 - 3, "events to 999");
+    assert_eq!(latest, Some(999));
+    let unpaced = Generate { events_per_second: 0, ..options };
+    assert!(check(&unpaced, &source(unpaced.clone(), &BID[5..6])).unwrap_err().message.contains("events_per_second"));
 }
 
 /// 1,000 events a second are 10 in 10 ms; of the first 10 events 6 are bids.
