@@ -153,6 +153,11 @@ fn a_hub_and_two_agents_lose_and_double_nothing_in_a_storm() {
     windows(&sql, "windows", "INTO hook", &format!("/windows-{seed}"), ", durability.enabled = true, durability.backend = 'object_store'");
     counted(&sql);
     let feeds = vec![Feed::start("windows", cluster.doors().pg())];
+    // What is lost before a job has a checkpoint is lost: it fails, and says so.
+    until("both jobs have a checkpoint", FEED_PATIENCE, || {
+        let sealed = "SELECT count(DISTINCT job) FROM weir.job_checkpoints WHERE state = 'completed'";
+        (sql.one(sealed) == "2").then_some(())
+    });
     let mut storm = Storm::new(seed, cluster, feeds, hook, &storm::APART);
     storm.rage(kills);
     settle(&mut storm);
