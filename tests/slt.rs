@@ -120,7 +120,7 @@ macro_rules! suites {
     };
 }
 
-suites!(catalog, ddl, errors, late, lifecycle, nulls, timezones, types, windows);
+suites!(catalog, ddl, errors, late, lifecycle, nulls, state, timezones, types, windows);
 
 /// A file that cannot be read as a suite, or that asks nothing, is a fault before any server starts.
 #[test]

@@ -1,6 +1,7 @@
 //! Answers reads of result rows: the decided files, as one Arrow IPC stream, oldest row first (ST-2).
 
 mod newest;
+mod state;
 
 use crate::decision::Decisions;
 use crate::error::Error;
@@ -96,6 +97,20 @@ fn open_decided(decisions: &Decisions, dirs: &JobDirs, request: &ReadRequest) ->
     Err(Error::new(Class::Retry, format!("results of job {} change faster than they can be opened; try again", request.job)))
 }
 
+/// Answers on a blocking thread, which ends by itself: at the last row, or when the stream is dropped and a send fails.
+fn run(
+    chunks: mpsc::Sender<Result<Bytes, String>>,
+    answer: impl FnOnce(mpsc::Sender<Result<Bytes, String>>) -> Result<(), Error> + Send + 'static,
+) {
+    tokio::task::spawn_blocking(move || {
+        let failed = chunks.clone();
+        if let Err(error) = answer(chunks) {
+            // Nobody reads any more: nothing to tell.
+            let _ = failed.blocking_send(Err(error.to_failure().message));
+        }
+    });
+}
+
 /// Writes an IPC stream in chunks into a bounded channel.
 struct Chunks {
     writer: StreamWriter<Vec<u8>>,
@@ -173,7 +188,7 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 /// columns, of rows that are equal in them only the last.
 /// Errors: `Corrupt` for a missing file, and for rows of another data directory; one that cannot be read ends the stream with an `Err`.
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
-    if let ReadTarget::Sample(_) | ReadTarget::State(_) = request.target {
+    if let ReadTarget::Sample(_) = request.target {
         return Err(Error::new(Class::Bug, "a sample does not come from stored rows"));
     }
     if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {
@@ -186,16 +201,21 @@ pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> 
     }
     let schema: SchemaRef = Arc::new(request.schema.to_arrow());
     let (limit, replaces_by) = (request.limit, request.replaces_by.clone());
-    let files = crate::region::blocking(move || open_decided(&decisions, &dirs, &request)).await?;
+    let asked = match &request.target {
+        ReadTarget::State(asked) => Some((**asked).clone()),
+        ReadTarget::Results | ReadTarget::Sample(_) => None,
+    };
     let (chunks, waiting) = mpsc::channel(CHUNKS_MAX);
-    let failed = chunks.clone();
-    // Ends by itself: at the last row, or when the stream is dropped and a send fails.
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = answer(files, &schema, limit, &replaces_by, chunks) {
-            // Nobody reads any more: nothing to tell.
-            let _ = failed.blocking_send(Err(error.to_failure().message));
+    match asked {
+        Some(asked) => {
+            let held = crate::region::blocking(move || state::hold(&decisions, &dirs, &request.job, asked)).await?;
+            run(chunks, move |chunks| held.answer(&schema, limit, chunks));
         }
-    });
+        None => {
+            let files = crate::region::blocking(move || open_decided(&decisions, &dirs, &request)).await?;
+            run(chunks, move |chunks| answer(files, &schema, limit, &replaces_by, chunks));
+        }
+    }
     Ok(Box::pin(stream::unfold(waiting, |mut waiting| async move { waiting.recv().await.map(|chunk| (chunk, waiting)) })))
 }
 

@@ -326,38 +326,54 @@ pub fn read(dir: &Path, segment: &SegmentRef) -> Result<StateImage, Error> {
     decode(&bytes).map_err(|e| named_error(&path, e))
 }
 
-/// Reads of a segment the blocks that may have rows of some key groups, each verified by its own checksum, and no others (CKP-9).
-/// Rows of other key groups are among them.
+/// A segment that is open: it can be read, whatever deletes its name meanwhile.
+pub struct Held {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+/// Opens a segment.
 ///
 /// Errors: as [`read`].
-pub fn read_part(dir: &Path, segment: &SegmentRef, key_groups: &Range<u32>) -> Result<StateImage, Error> {
+pub fn open(dir: &Path, segment: &SegmentRef) -> Result<Held, Error> {
     let path = dir.join(&segment.name);
     let file = File::open(&path).map_err(|e| unread(&path, e))?;
-    let length = file.metadata().map_err(|e| failed("read", &path, e))?.len();
-    if length != segment.bytes || length < (HEAD_BYTES + TAIL_BYTES) as u64 {
-        return Err(corrupt(format!("state segment {} has {length} bytes, {} expected", path.display(), segment.bytes)));
+    let bytes = file.metadata().map_err(|e| failed("read", &path, e))?.len();
+    if bytes != segment.bytes || bytes < (HEAD_BYTES + TAIL_BYTES) as u64 {
+        return Err(corrupt(format!("state segment {} has {bytes} bytes, {} expected", path.display(), segment.bytes)));
     }
-    let bytes = |at: u64, count: u64| -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; usize::try_from(count).map_err(|_| corrupt("block lies outside"))?];
-        file.read_exact_at(&mut bytes, at).map_err(|e| failed("read", &path, e))?;
-        Ok(bytes)
-    };
-    let parts = || {
-        let (end, count, checksum) = place(&bytes(length - TAIL_BYTES as u64, TAIL_BYTES as u64)?, length)?;
-        let directory = directory(&bytes(0, HEAD_BYTES as u64)?, &bytes(end, count)?, end, checksum)?;
-        follow(&directory, end)?;
-        let mut batches = Vec::new();
-        for (number, block) in directory.blocks.iter().enumerate() {
-            let some = block.rows > 0 && block.key_group_min < key_groups.end && block.key_group_max >= key_groups.start;
-            // The first one tells the columns where none has any of the rows.
-            if some || number == 0 {
-                let rows = block_rows(&bytes(block.offset, block.bytes)?, block)?;
-                batches.extend(rows.into_iter().map(|rows| if some { rows } else { rows.slice(0, 0) }));
+    Ok(Held { path, file, bytes })
+}
+
+impl Held {
+    /// The blocks that may have rows of some key groups, each verified by its own checksum, and no others (CKP-9). Rows of other
+    /// key groups are among them.
+    ///
+    /// Errors: as [`read`].
+    pub fn part(&self, key_groups: &Range<u32>) -> Result<StateImage, Error> {
+        let bytes = |at: u64, count: u64| -> Result<Vec<u8>, Error> {
+            let mut bytes = vec![0; usize::try_from(count).map_err(|_| corrupt("block lies outside"))?];
+            self.file.read_exact_at(&mut bytes, at).map_err(|e| failed("read", &self.path, e))?;
+            Ok(bytes)
+        };
+        let parts = || {
+            let (end, count, checksum) = place(&bytes(self.bytes - TAIL_BYTES as u64, TAIL_BYTES as u64)?, self.bytes)?;
+            let directory = directory(&bytes(0, HEAD_BYTES as u64)?, &bytes(end, count)?, end, checksum)?;
+            follow(&directory, end)?;
+            let mut batches = Vec::new();
+            for (number, block) in directory.blocks.iter().enumerate() {
+                let some = block.rows > 0 && block.key_group_min < key_groups.end && block.key_group_max >= key_groups.start;
+                // The first one tells the columns where none has any of the rows.
+                if some || number == 0 {
+                    let rows = block_rows(&bytes(block.offset, block.bytes)?, block)?;
+                    batches.extend(rows.into_iter().map(|rows| if some { rows } else { rows.slice(0, 0) }));
+                }
             }
-        }
-        image(directory, &batches)
-    };
-    parts().map_err(|e| named_error(&path, e))
+            image(directory, &batches)
+        };
+        parts().map_err(|e| named_error(&self.path, e))
+    }
 }
 
 fn unread(path: &Path, source: std::io::Error) -> Error {

@@ -304,6 +304,14 @@ fn operator(op: BinaryOp) -> Operator {
     }
 }
 
+/// A literal as an array of one value.
+///
+/// Errors: digits that are none, which no parser lets through.
+pub fn literal(value: &Literal) -> Result<ArrayRef, Error> {
+    let bug = |e: DataFusionError| Error::because(Class::Bug, "a literal has no value", e);
+    scalar(value).and_then(|value| value.to_array()).map_err(bug)
+}
+
 fn scalar(literal: &Literal) -> Result<ScalarValue, DataFusionError> {
     Ok(match literal {
         Literal::Null(ty) => ScalarValue::try_from(&ty.to_arrow())?,

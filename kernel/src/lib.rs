@@ -15,5 +15,6 @@ pub mod eval;
 pub mod state;
 pub mod chain;
 pub mod graph;
+pub mod view;
 pub mod metric;
 pub mod error;

@@ -14,6 +14,7 @@ pub mod spec;
 pub mod check;
 pub mod plan;
 pub mod compile;
+pub mod state;
 pub mod keygroup;
 pub mod epoch;
 pub mod manifest;

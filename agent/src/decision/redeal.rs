@@ -30,7 +30,8 @@ pub enum Kept {
 pub fn redeal(before: &JobRecord, cuts: &BTreeMap<RegionId, RegionCut>, next: &JobRecord) -> Result<BTreeMap<RegionId, RegionCut>, Kept> {
     let has = |operator: &OperatorId| next.planned.tasks.iter().any(|task| task.operator == *operator);
     let state = state_of(cuts);
-    if !next.rescale && !(next.stateful.is_empty() && state.is_empty()) {
+    let stateless = next.stateful.is_empty() && state.is_empty();
+    if !(next.rescale || stateless) {
         return Err(Kept::Unasked);
     }
     dealable(before, cuts, next, &state)?;

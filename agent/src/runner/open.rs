@@ -188,7 +188,7 @@ fn load_dealt(region: RegionId, cut: &RegionCut, plan: &JobPlan, dirs: &JobDirs,
             let restored = images.entry((task.operator.clone(), task.subtask)).or_default();
             restored.redealt = true;
             for one in &of_task.segments {
-                restored.images.push(Arc::new(segment::read_part(&dirs.state, one, &owned)?));
+                restored.images.push(Arc::new(segment::open(&dirs.state, one)?.part(&owned)?));
             }
         }
     }

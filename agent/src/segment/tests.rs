@@ -1,6 +1,6 @@
 //! Round trips, a pinned vector, and every possible corruption of a small segment.
 
-use super::{BLOCK_ROWS, SegmentRef, decode, encode, put_file, read, read_part, write};
+use super::{BLOCK_ROWS, SegmentRef, decode, encode, open, put_file, read, write};
 use arrow::array::{Int64Array, Int64Builder, ListBuilder, RecordBatch, StringArray, UInt32Array};
 use std::sync::Arc;
 use weir_kernel::io::StateImage;
@@ -56,6 +56,10 @@ fn lists_of_values_come_back_as_they_were() {
     same(&decode(&encode(&image).unwrap()).unwrap(), &image);
 }
 
+fn read_part(dir: &std::path::Path, segment: &SegmentRef, key_groups: std::ops::Range<u32>) -> Result<StateImage, crate::error::Error> {
+    open(dir, segment)?.part(&key_groups)
+}
+
 /// CKP-9, G1: of a part only the blocks that may have its key groups are read: damage of others is not seen, damage of theirs
 /// is, and columns and marks come in any case.
 #[test]
@@ -76,7 +80,7 @@ fn of_a_part_only_its_blocks_are_read() {
         (0..70_000, rows(0, block * 2 + 2)),
     ];
     for (key_groups, expected) in cases {
-        same(&read_part(dir.path(), &segment, &key_groups).unwrap(), &expected);
+        same(&read_part(dir.path(), &segment, key_groups).unwrap(), &expected);
     }
     let path = dir.path().join(&segment.name);
     let good = std::fs::read(&path).unwrap();
@@ -84,12 +88,12 @@ fn of_a_part_only_its_blocks_are_read() {
     let mut bad = good.clone();
     bad[good.len() / 2 + good.len() / 8] ^= 1;
     std::fs::write(&path, &bad).unwrap();
-    same(&read_part(dir.path(), &segment, &(0..1)).unwrap(), &rows(0, block));
-    let error = read_part(dir.path(), &segment, &(40_000..40_001)).unwrap_err();
+    same(&read_part(dir.path(), &segment, 0..1).unwrap(), &rows(0, block));
+    let error = read_part(dir.path(), &segment, 40_000..40_001).unwrap_err();
     assert_eq!(error.class, Class::Corrupt);
     assert!(error.message.contains(&segment.name) && error.message.contains("checksum of the block"), "{error}");
     std::fs::write(&path, &good[..good.len() - 1]).unwrap();
-    let error = read_part(dir.path(), &segment, &(0..1)).unwrap_err();
+    let error = read_part(dir.path(), &segment, 0..1).unwrap_err();
     assert!(error.class == Class::Corrupt && error.message.contains(&segment.name), "{error}");
     // Head, directory and footer are covered as when the whole is read.
     let small = image(3);
@@ -100,10 +104,10 @@ fn of_a_part_only_its_blocks_are_read() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         std::fs::write(&path, &bad).unwrap();
-        assert_eq!(read_part(dir.path(), &segment, &(0..2)).expect_err(&format!("byte {at}")).class, Class::Corrupt);
+        assert_eq!(read_part(dir.path(), &segment, 0..2).expect_err(&format!("byte {at}")).class, Class::Corrupt);
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(read_part(dir.path(), &segment, &(0..2)).unwrap_err().message.contains("is missing"));
+    assert!(read_part(dir.path(), &segment, 0..2).unwrap_err().message.contains("is missing"));
 }
 
 /// CKP-12: the bytes of a version never change; a change of this name needs a new version.

@@ -8,7 +8,8 @@ use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, 
 use datafusion::error::{DataFusionError, Result};
 use std::fmt;
 use std::sync::Arc;
-use weir_hub::hub::CatalogObject;
+use weir_hub::hub::{CatalogObject, JobInfo};
+use weir_planner::state;
 
 /// The one catalog, under its own name and the name of the database that the client asked for.
 pub(super) struct Catalogs(Arc<Scope>);
@@ -35,12 +36,69 @@ impl CatalogProviderList for Catalogs {
     }
 
     fn catalog_names(&self) -> Vec<String> {
-        vec![scope::CATALOG.to_owned()]
+        vec![scope::CATALOG.to_owned(), STATE.to_owned()]
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        if name == STATE && self.0.session.database != STATE {
+            return Some(Arc::new(States(Arc::clone(&self.0))));
+        }
         let known = name == scope::CATALOG || name == self.0.session.database;
         known.then(|| Arc::new(Database(Arc::clone(&self.0))) as Arc<dyn CatalogProvider>)
+    }
+}
+
+/// Catalog of state tables: a schema for each job, a table for each of its operators that keeps something (ST-1).
+const STATE: &str = "state";
+
+struct States(Arc<Scope>);
+
+impl fmt::Debug for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("States")
+    }
+}
+
+impl CatalogProvider for States {
+    fn schema_names(&self) -> Vec<String> {
+        self.0.jobs.iter().map(|job| job.id.to_string()).collect()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let job = self.0.job(name)?;
+        Some(Arc::new(StateOf { job: Arc::clone(job), scope: Arc::clone(&self.0) }))
+    }
+}
+
+struct StateOf {
+    job: Arc<JobInfo>,
+    scope: Arc<Scope>,
+}
+
+impl fmt::Debug for StateOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateOf({})", self.job.id)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for StateOf {
+    fn table_names(&self) -> Vec<String> {
+        self.job.plan.iter().flat_map(|plan| state::tables(plan)).map(|(operator, _)| operator.to_string()).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(plan) = &self.job.plan else { return Ok(None) };
+        let Some((operator, table)) = state::tables(plan).find(|(operator, _)| operator.as_str() == name) else { return Ok(None) };
+        // A job that never ran has no agent to ask, and keeps nothing.
+        if self.job.agent.is_none() && self.job.started_at_ms.is_none() {
+            return Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(table.schema.to_arrow())))));
+        }
+        Ok(Some(Arc::new(results::StoredTable::state(&self.job, plan, operator, table, Arc::clone(&self.scope.reads)))))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.table_names().iter().any(|known| known == name)
     }
 }
 
@@ -110,7 +168,7 @@ fn public(scope: &Arc<Scope>, name: &str) -> Result<Option<Arc<dyn TableProvider
                 Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(schema.to_arrow())))))
             }
             Some((schema, replaces_by)) => {
-                let table = results::ResultTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads));
+                let table = results::StoredTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads));
                 Ok(Some(Arc::new(table.replacing(replaces_by))))
             }
             None if job.plan.is_none() && scope::keeps_result(job) => refuse(

@@ -41,8 +41,10 @@ pub(super) fn of_plan(error: &DataFusionError, text: &str, named: &[Named], stat
         let missing = found.message.split('\'').nth(1).unwrap_or_default().to_owned();
         let bare = missing.rsplit('.').next().unwrap_or(&missing).to_owned();
         let names = state.catalog_list().downcast_ref::<Catalogs>().map(|catalogs| readable_names(catalogs.scope())).unwrap_or_default();
+        let of_state = missing.starts_with("state.");
         found.hint = Some(match nearest(names.iter().map(String::as_str), &bare) {
             Some(name) => format!("did you mean {name}?"),
+            None if of_state => "SELECT table_name FROM weir.state_tables lists what jobs keep".to_owned(),
             None => "\\d lists what can be read; SHOW JOBS lists jobs".to_owned(),
         });
     }

@@ -1,4 +1,5 @@
-//! A job's result table: its columns come from the plan, its rows from the agent that holds the job.
+//! Stored rows of a job: its result table and the state of its operators. Columns come from the plan, rows from the agent that holds
+//! the job.
 
 use super::Reads;
 use arrow::buffer::Buffer;
@@ -10,50 +11,84 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::exec_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::scalar::ScalarValue;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use weir_planner::id::JobId;
-use weir_planner::protocol::{ReadRequest, ReadTarget};
-use weir_planner::schema::Schema;
+use weir_hub::hub::JobInfo;
+use weir_planner::expr::Literal;
+use weir_planner::id::{JobId, OperatorId};
+use weir_planner::plan::JobPlan;
+use weir_planner::protocol::{ReadRequest, ReadTarget, StateRead};
+use weir_planner::schema::{ColumnType, Schema};
+use weir_planner::state::StateTable;
 
-/// A job's result table at the last decided epoch (SQL-8).
+/// A job's result table (SQL-8), or the state of one of its operators (ST-1), at the last decided epoch.
 #[derive(Clone)]
-pub(super) struct ResultTable {
+pub(super) struct StoredTable {
     job: JobId,
     schema: Schema,
     columns: SchemaRef,
     reads: Arc<dyn Reads>,
     limit: Option<u64>,
     replaces_by: Vec<String>,
+    /// What is read, where it is not the result: how many columns are its key, and its columns by which it is asked.
+    state: Option<(StateRead, usize)>,
 }
 
-impl ResultTable {
+impl StoredTable {
     pub fn new(job: JobId, schema: Schema, reads: Arc<dyn Reads>) -> Self {
         let columns = Arc::new(schema.to_arrow());
-        ResultTable { job, schema, columns, reads, limit: None, replaces_by: Vec::new() }
+        StoredTable { job, schema, columns, reads, limit: None, replaces_by: Vec::new(), state: None }
+    }
+
+    /// The state of an operator.
+    pub fn state(job: &JobInfo, plan: &JobPlan, operator: &OperatorId, table: StateTable, reads: Arc<dyn Reads>) -> Self {
+        let asked = StateRead { operator: operator.clone(), keys: Vec::new(), checkpoint: None, manifest: None, plan: Some(plan.clone()) };
+        StoredTable { state: Some((asked, table.keys)), ..StoredTable::new(job.id.clone(), table.schema, reads) }
+    }
+
+    /// The key column and the value that a filter asks for, where it is one that the agent can look for.
+    fn key(&self, filter: &Expr) -> Option<(String, Literal)> {
+        let (_, keys) = self.state.as_ref()?;
+        let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = filter else { return None };
+        let (column, value) = match (left.as_ref(), right.as_ref()) {
+            (Expr::Column(column), Expr::Literal(value, _)) | (Expr::Literal(value, _), Expr::Column(column)) => (column, value),
+            _ => return None,
+        };
+        let found = self.schema.0.iter().take(*keys).find(|known| known.name == column.name)?;
+        let literal = match (value, found.ty) {
+            (ScalarValue::Boolean(Some(value)), ColumnType::Boolean) => Literal::Boolean(*value),
+            (ScalarValue::Int16(Some(value)), ColumnType::SmallInt) => Literal::SmallInt(*value),
+            (ScalarValue::Int32(Some(value)), ColumnType::Integer) => Literal::Integer(*value),
+            (ScalarValue::Int64(Some(value)), ColumnType::BigInt) => Literal::BigInt(*value),
+            (ScalarValue::Utf8(Some(value)), ColumnType::Text) => Literal::Text(value.clone()),
+            (ScalarValue::Date32(Some(value)), ColumnType::Date) => Literal::Date(*value),
+            _ => return None,
+        };
+        Some((found.name.clone(), literal))
     }
 
     /// Only the newest row for each combination of these columns (WIN-4); all rows for none.
     pub fn replacing(self, by: &[String]) -> Self {
-        ResultTable { replaces_by: by.to_vec(), ..self }
+        StoredTable { replaces_by: by.to_vec(), ..self }
     }
 }
 
-impl fmt::Debug for ResultTable {
+impl fmt::Debug for StoredTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ResultTable({})", self.job)
+        write!(f, "StoredTable({})", self.job)
     }
 }
 
 #[async_trait]
-impl TableProvider for ResultTable {
+impl TableProvider for StoredTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.columns)
     }
@@ -62,23 +97,36 @@ impl TableProvider for ResultTable {
         TableType::Base
     }
 
-    /// `limit` comes only when no filter stands above: filters are not taken over, so DataFusion
+    /// Equality with a key saves the agent work; DataFusion looks at the rows again.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let one = |filter: &&Expr| match self.key(filter) {
+            Some(_) => TableProviderFilterPushDown::Inexact,
+            None => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(one).collect())
+    }
+
+    /// `limit` comes only when no filter stands above: filters are not taken over whole, so DataFusion
     /// keeps the limit on its side of them.
     async fn scan(
         &self,
         _: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut part = self.clone();
+        let keys = filters.iter().filter_map(|filter| self.key(filter)).collect::<Vec<_>>();
+        if let Some((asked, _)) = &mut part.state {
+            asked.keys = keys;
+        }
         part.limit = limit.map(|rows| rows as u64);
         let part: Arc<dyn PartitionStream> = Arc::new(part);
         Ok(Arc::new(StreamingTableExec::try_new(Arc::clone(&self.columns), vec![part], projection, None, false, limit)?))
     }
 }
 
-impl PartitionStream for ResultTable {
+impl PartitionStream for StoredTable {
     fn schema(&self) -> &SchemaRef {
         &self.columns
     }
@@ -88,7 +136,7 @@ impl PartitionStream for ResultTable {
         let request = ReadRequest {
             id: 0,
             job: self.job.clone(),
-            target: ReadTarget::Results,
+            target: self.state.as_ref().map_or(ReadTarget::Results, |(asked, _)| ReadTarget::State(Box::new(asked.clone()))),
             schema: self.schema.clone(),
             limit: self.limit,
             store_id: None,
@@ -106,10 +154,8 @@ impl PartitionStream for ResultTable {
 }
 
 fn unreadable(job: &JobId, text: &str) -> DataFusionError {
-    let error = crate::error::Error::new(
-        crate::error::sqlstate::OBJECT_NOT_IN_STATE,
-        format!("the result table of job '{job}' cannot be read now"),
-    );
+    let error =
+        crate::error::Error::new(crate::error::sqlstate::OBJECT_NOT_IN_STATE, format!("the rows of job '{job}' cannot be read now"));
     DataFusionError::External(Box::new(
         error.with_detail(text).with_hint("SELECT id, state, last_error FROM weir.jobs says how the job stands"),
     ))

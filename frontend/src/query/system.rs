@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod late;
+mod state;
 mod watermarks;
 
 use super::cells::{self, Cell, Columns, Kind};
@@ -44,6 +45,7 @@ pub(super) const TABLES: &[SystemTable] = &[
     SystemTable { name: "job_versions", columns: JOB_VERSIONS, rows: job_versions },
     SystemTable { name: "job_watermarks", columns: watermarks::COLUMNS, rows: watermarks::rows },
     SystemTable { name: "jobs", columns: JOBS, rows: jobs },
+    SystemTable { name: "state_tables", columns: state::COLUMNS, rows: state::rows },
 ];
 
 /// The system table called `name`, with its rows as of now.

@@ -27,8 +27,9 @@ use crate::operator::window::timing::Timing;
 use crate::operator::{Context, Operator};
 use crate::state::sessions::{Sessions, Shape};
 use arrow::array::Int64Array;
-use arrow::datatypes::Schema as ArrowSchema;
+use arrow::datatypes::{DataType, Schema as ArrowSchema};
 use judge::Judge;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_planner::error::Class;
@@ -57,6 +58,23 @@ pub struct Session {
     slots: Vec<u32>,
 }
 
+/// No sessions yet: of these keys, and the number of key groups with those that are owned.
+pub(crate) fn sessions(
+    id: &OperatorId,
+    work: &WindowWork,
+    keys: Vec<(String, DataType)>,
+    subtask: u32,
+    (max_parallelism, owned): (u32, Range<u32>),
+) -> Result<Sessions, Error> {
+    let gap_ms = match &work.windows {
+        Windows::Session { gap_ms } if *gap_ms > 0 => *gap_ms,
+        Windows::Session { .. } | Windows::Aligned(_) => {
+            return Err(Error::new(Class::Bug, format!("operator '{id}' is planned as sessions without a gap")));
+        }
+    };
+    Sessions::new(Shape { operator: id.clone(), subtask, keys, aggregates: work.aggregates.clone(), gap_ms, max_parallelism, owned })
+}
+
 impl Session {
     /// Builds the operator and puts its state back.
     ///
@@ -70,28 +88,15 @@ impl Session {
         seat: Seat,
         restored: &Restored,
     ) -> Result<Self, Error> {
-        let gap_ms = match &work.windows {
-            Windows::Session { gap_ms } if *gap_ms > 0 => *gap_ms,
-            Windows::Session { .. } | Windows::Aligned(_) => {
-                return Err(Error::new(Class::Bug, format!("operator '{id}' is planned as sessions without a gap")));
-            }
-        };
         refuse(id, work)?;
         let column = |i: &usize| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow());
-        let mut sessions = Sessions::new(Shape {
-            operator: id.clone(),
-            subtask: seat.subtask,
-            keys: key_columns(id, &work.keys, input)?.iter().map(column).collect(),
-            aggregates: work.aggregates.clone(),
-            gap_ms,
-            max_parallelism: seat.max_parallelism,
-            owned: seat.owned(),
-        })?;
+        let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
+        let mut sessions = sessions(id, work, keys, seat.subtask, (seat.max_parallelism, seat.owned()))?;
         sessions.restore(restored)?;
         Ok(Session {
             id: id.clone(),
             timing: Timing::new(id, work.time.as_ref(), Some(input))?,
-            judge: Judge::new(id, gap_ms, work),
+            judge: Judge::new(id, sessions.gap_ms(), work),
             grouping: Grouping::new(id, &work.keys, &work.aggregates, input)?,
             having: work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?,
             work: work.clone(),

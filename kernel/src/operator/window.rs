@@ -28,12 +28,13 @@ use crate::operator::{Context, Operator};
 use crate::state::cells::Cells;
 use crate::state::layout::Shape;
 use crate::state::panes::{Table, Touched};
-use arrow::datatypes::Schema as ArrowSchema;
+use arrow::datatypes::{DataType, Schema as ArrowSchema};
 use judge::{Judge, aligned};
 use partials::Partials;
 use pieces::Splitter;
 use places::Places;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use timing::Timing;
@@ -116,6 +117,27 @@ pub struct Window {
     giving: Option<Giving>,
 }
 
+/// The empty state of a window: its keys, and the number of key groups with those that it owns.
+pub(crate) fn table(
+    id: &OperatorId,
+    work: &WindowWork,
+    keys: Vec<(String, DataType)>,
+    subtask: u32,
+    (max_parallelism, owned): (u32, Range<u32>),
+) -> Result<Table, Error> {
+    Table::new(Shape {
+        operator: id.clone(),
+        subtask,
+        windows: aligned(id, work)?,
+        revises: work.late == LatePolicy::Update,
+        keys,
+        aggregates: work.kept(),
+        empty_within_ms: work.empty_within_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
+        max_parallelism,
+        owned,
+    })
+}
+
 impl Window {
     /// Builds a window and puts its state back.
     ///
@@ -130,32 +152,20 @@ impl Window {
     ) -> Result<Self, Error> {
         let column = |i: &usize| (input.0[*i].name.clone(), input.0[*i].ty.to_arrow());
         let keys = key_columns(id, &work.keys, input)?.iter().map(column).collect();
-        let windows = aligned(id, work)?;
-        let kept = work.kept();
         let timing = Timing::new(id, work.time.as_ref(), (!work.partials).then_some(input))?;
         let input = if work.partials {
             Input::Partials(Partials::new(id, work, input)?)
         } else {
-            Input::Rows(Grouping::new(id, &work.keys, &kept, input)?)
+            Input::Rows(Grouping::new(id, &work.keys, &work.kept(), input)?)
         };
         let revises = work.late == LatePolicy::Update;
-        let mut table = Table::new(Shape {
-            operator: id.clone(),
-            subtask: seat.subtask,
-            windows: windows.clone(),
-            revises,
-            keys,
-            aggregates: kept,
-            empty_within_ms: work.empty_within_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
-            max_parallelism: seat.max_parallelism,
-            owned: seat.owned(),
-        })?;
+        let mut table = table(id, work, keys, seat.subtask, (seat.max_parallelism, seat.owned()))?;
         table.restore(restored)?;
         let having = work.having.as_ref().map(|having| Evaluator::condition(id, having, output)).transpose()?;
         Ok(Window {
             id: id.clone(),
             work: work.clone(),
-            windows,
+            windows: aligned(id, work)?,
             judge: Judge::new(id, work)?,
             timing,
             input,

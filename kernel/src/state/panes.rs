@@ -144,6 +144,11 @@ impl Table {
         self.scratch.groups.iter().for_each(|group| bits.set(*group));
     }
 
+    /// Start of the window that ends at `end_ms`.
+    pub fn start_of(&self, end_ms: i64) -> i64 {
+        self.shape.windows.start_of(end_ms).unwrap_or(i64::MIN)
+    }
+
     /// Every group of every pane, as touched.
     pub fn all(&self) -> Touched {
         let all = |(id, entry): (&PaneId, &Entry)| {

@@ -169,6 +169,16 @@ impl Sessions {
         self.open
     }
 
+    /// The gap, ms.
+    pub fn gap_ms(&self) -> i64 {
+        self.shape.gap_ms
+    }
+
+    /// Slots of all open sessions.
+    pub fn slots(&self) -> Vec<u32> {
+        (1..self.spans.len() as u32).filter(|slot| self.spans[*slot as usize].group != NO_GROUP).collect()
+    }
+
     /// How far sessions are gone.
     pub fn marks(&self) -> Marks {
         self.marks

@@ -131,8 +131,8 @@ fn people_and_auctions_are_those_of_the_benchmark_data() {
 fn rows_of_the_clock_come_at_their_event_time() {
     let dir = tempfile::tempdir().unwrap();
     let probe = probe(0, 1, dir.path());
-    let start_ms = Some(probe.clock.wall_ms() + 100);
-    let options = Generate { events_per_second: 1_000, start_ms, rows: None, ..nexmark(NexmarkTable::Bid, 0) };
+    let start_ms = probe.clock.wall_ms() + 100;
+    let options = Generate { events_per_second: 1_000, start_ms: Some(start_ms), rows: None, ..nexmark(NexmarkTable::Bid, 0) };
     let clocked = source(options.clone(), &BID[5..6]);
     let mut generator = open(&clocked, &[], &probe);
     let budget = Budget { rows: 1000, bytes: 1 << 20 };
@@ -143,7 +143,7 @@ fn rows_of_the_clock_come_at_their_event_time() {
         while let Polled::Batch(batch) = generator.poll(budget).unwrap() {
             rows += batch.rows.num_rows();
             let times = batch.rows.column(0).as_primitive::<TimestampMillisecondType>();
-            latest = Some(times.value(times.len() - 1) - start_ms.unwrap());
+            latest = Some(times.value(times.len() - 1) - start_ms);
         }
         rows
     };
