@@ -1,7 +1,7 @@
 //! The command line: verbs, flags, and which of them runs what.
 
-use crate::config::{AgentConfig, BenchConfig, HubConfig, PlanFormat, RunConfig, StateConfig, UpConfig};
-use crate::{bench, document, local, run};
+use crate::config::{AgentConfig, BenchConfig, HubConfig, InspectConfig, PlanFormat, RunConfig, StateConfig, UpConfig};
+use crate::{bench, document, inspect, local, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -43,11 +43,22 @@ enum Verb {
     },
     /// List connectors and formats with their options.
     Components,
+    /// Look at what jobs have kept, without starting anything.
+    State {
+        #[command(subcommand)]
+        look: Look,
+    },
     /// Measure the real path on files of the Nexmark generator.
     Bench {
         #[command(subcommand)]
         suite: Suite,
     },
+}
+
+#[derive(Subcommand)]
+enum Look {
+    /// Check checkpoints in a state store, and list their tasks, sizes, keys and entries.
+    Inspect(InspectConfig),
 }
 
 #[derive(Subcommand)]
@@ -67,6 +78,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Verb::Run(config) => return local::run_file(&config).unwrap_or_else(|error| fail(&error, FAILED)),
         Verb::Validate { file } => return document::validate(&file).unwrap_or_else(|error| fail(&error, INVALID)),
         Verb::Explain { what, format } => return document::explain(&what, format).unwrap_or_else(|error| fail(&error, INVALID)),
+        Verb::State { look: Look::Inspect(config) } => return inspect::checkpoints(&config).unwrap_or_else(|error| fail(&error, FAILED)),
         Verb::Components => document::components(),
         Verb::Bench { suite: Suite::Nexmark(config) } => bench::nexmark(&config),
         Verb::Bench { suite: Suite::State(config) } => bench::state(&config),

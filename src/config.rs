@@ -204,6 +204,22 @@ pub struct StateConfig {
     pub keys: u64,
 }
 
+/// `weir state inspect`.
+#[derive(clap::Args)]
+pub struct InspectConfig {
+    /// A state URL, the directory of a state store, or the data directory of an agent.
+    pub place: String,
+    /// Only of this job.
+    #[arg(long)]
+    pub job: Option<String>,
+    /// Only this checkpoint or savepoint.
+    #[arg(long)]
+    pub checkpoint: Option<u64>,
+    /// Entries of each task to print.
+    #[arg(long, default_value_t = 0)]
+    pub entries: usize,
+}
+
 /// A variable that a job's connector options refer to as `${env:NAME}`.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()

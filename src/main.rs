@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod control;
 mod document;
+mod inspect;
 mod link;
 mod local;
 mod ops;

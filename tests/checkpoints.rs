@@ -6,7 +6,7 @@
 mod support;
 
 use std::path::Path;
-use support::process::{Weir, temporary};
+use support::process::{Weir, temporary, weir};
 use support::sql::Sql;
 use support::{PATIENCE, block_on, until};
 
@@ -57,6 +57,7 @@ fn a_savepoint_goes_on_as_more_tasks() {
     until("windows are there", PATIENCE, || (sql.one("SELECT count(*) FROM sums") != "0").then_some(()));
     sql.run("ALTER JOB sums STOP WITH SAVEPOINT");
     sql.run("WAIT FOR JOB sums UNTIL STOPPED TIMEOUT '30s'");
+    inspected(&sql, data.path());
     let id = sql.one("SELECT max(id) FROM weir.job_checkpoints WHERE job = 'sums' AND kind = 'savepoint' AND state = 'completed'");
     for (with, why) in [("parallelism = 3", "set rescale: true"), ("parallelism = 3, rescale = true, max_parallelism = 64", "key groups")] {
         sql.run("DROP JOB sums");
@@ -71,6 +72,64 @@ fn a_savepoint_goes_on_as_more_tasks() {
     sql.run(&format!("ALTER JOB sums START FROM SAVEPOINT {id}"));
     sql.run("WAIT FOR JOB sums UNTIL FINISHED TIMEOUT '60s'");
     assert_eq!(results(&sql), expected());
+}
+
+/// CKP-12, STA-5, B4: the store is checked and shown with nothing running: entries are as many as the state table has, and each
+/// damaged or missing file is named.
+fn inspected(sql: &Sql, data: &Path) {
+    let asked = |more: &[&str]| {
+        let mut args = vec!["state", "inspect", data.to_str().unwrap(), "--job", "sums"];
+        args.extend(more);
+        weir(&args)
+    };
+    let id = sql.one("SELECT max(id) FROM weir.job_checkpoints WHERE job = 'sums' AND state = 'completed'");
+    // Stopped, so that the last savepoint and the live state are of one epoch.
+    let (entries, epoch) =
+        (sql.one("SELECT count(*) FROM state.sums.\"window-1\""), sql.one("SELECT max(_epoch) FROM state.sums.\"window-1\""));
+    let whole = asked(&["--checkpoint", &id, "--entries", "2"]);
+    assert_eq!(whole.code, 0, "{}{}", whole.out, whole.err);
+    for said in [
+        format!("savepoint {id} of job sums, version 1"),
+        format!("epoch {epoch}"),
+        format!("{entries} entries of {entries} keys"),
+        "__a0_".to_owned(),
+        "  whole: ".to_owned(),
+    ] {
+        assert!(whole.out.contains(&said), "'{said}' is not in: {}", whole.out);
+    }
+    assert_eq!(whole.out.lines().filter(|line| line.contains("k=")).count(), 2, "{}", whole.out);
+    let files = data.join("agent/checkpoints/jobs/sums/files");
+    let segments = std::fs::read_dir(files).unwrap().flat_map(|attempt| std::fs::read_dir(attempt.unwrap().path()).unwrap());
+    let segments: Vec<_> = segments.map(|file| file.unwrap().path()).filter(|path| whole_segment(path)).collect();
+    let mut named = 0;
+    for path in &segments {
+        let good = std::fs::read(path).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() / 2] ^= 1;
+        for damage in [Some(bad), None] {
+            match &damage {
+                Some(bad) => std::fs::write(path, bad).unwrap(),
+                None => std::fs::remove_file(path).unwrap(),
+            }
+            let found = asked(&[]);
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if found.code == 0 {
+                // No checkpoint needs it any more, and the next sweep takes it.
+                continue;
+            }
+            named += 1;
+            assert!(found.out.lines().any(|line| line.contains("damaged: ") && line.contains(name)), "{name}: {}", found.out);
+            std::fs::write(path, &good).unwrap();
+        }
+    }
+    assert!(named >= 2, "of {} segments", segments.len());
+    assert_eq!(asked(&["--checkpoint", "1000000"]).code, 1);
+    assert_eq!(weir(&["state", "inspect", "/nonexistent"]).code, 1);
+}
+
+/// A segment, and not a result file.
+fn whole_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "seg")
 }
 
 fn agent(name: &str, dir: &Path, hub: &Weir, store: &Path) -> Weir {
