@@ -24,7 +24,7 @@ pub struct JobPlan {
     /// Number of key groups.
     pub max_parallelism: u32,
     /// State may be dealt to other tasks than those that wrote it (CKP-9).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescale: bool,
     /// Where cuts must be durable.
     pub horizon: Horizon,

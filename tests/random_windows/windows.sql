@@ -1,5 +1,5 @@
 -- Windows of many cases at once in the SQL of a database: aligned ones by every start that could hold
--- a row, sessions by lag(). Runs in DuckDB and in Postgres alike.
+-- a row, sessions by lag(); rows of one time are peers, in whatever order they come. Runs in DuckDB and in Postgres alike.
 CREATE TABLE cases (c BIGINT, session BOOLEAN, size BIGINT, slide BIGINT, shift BIGINT);
 CREATE TABLE events (c BIGINT, t BIGINT, k TEXT, x BIGINT, y DOUBLE PRECISION, d DECIMAL(12,2));
 CREATE TABLE numbers (i BIGINT);
@@ -18,7 +18,7 @@ COPY (
     SELECT events.*, size, CASE WHEN t - lag(t) OVER (PARTITION BY c, k ORDER BY t) < size THEN 0 ELSE 1 END AS fresh
     FROM events JOIN cases USING (c) WHERE session
   ), counted AS (
-    SELECT *, sum(fresh) OVER (PARTITION BY c, k ORDER BY t ROWS UNBOUNDED PRECEDING) AS number FROM cut
+    SELECT *, sum(fresh) OVER (PARTITION BY c, k ORDER BY t RANGE UNBOUNDED PRECEDING) AS number FROM cut
   ), bounded AS (
     SELECT c, k, x, y, d, t, min(t) OVER one AS w, max(t) OVER one + size AS e FROM counted WINDOW one AS (PARTITION BY c, k, number)
   )
