@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use weir_kernel::eval::literal;
 use weir_kernel::view::{View, key_group};
-use weir_planner::connector::Position;
+use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId, RegionId, TaskId};
 use weir_planner::manifest::RegionCut;
@@ -117,13 +117,19 @@ fn bound_ms(plan: &JobPlan, source: &OperatorId) -> Option<i64> {
 impl Stamp {
     /// Event time has come as far as in the partition that is furthest behind, of those that have not ended.
     fn of(plan: &JobPlan, cut: &RegionCut) -> Stamp {
-        let of_source = |(source, positions): (&OperatorId, &Vec<weir_planner::connector::SplitPosition>)| {
-            let bound = bound_ms(plan, source);
-            let open = positions.iter().filter(|position| !position.ended);
-            open.filter_map(|position| Some(position.time_max_ms?.saturating_sub(bound?))).min()
-        };
-        Stamp { epoch: cut.epoch.to_string(), watermark_ms: cut.positions.iter().filter_map(of_source).min() }
+        let timed = cut.positions.iter().filter_map(|(source, positions)| Some((bound_ms(plan, source)?, positions.as_slice())));
+        Stamp { epoch: cut.epoch.to_string(), watermark_ms: reached_ms(timed) }
     }
+}
+
+/// How far event time has come in partitions of sources with these bounds; `None` while one of them has not told any.
+fn reached_ms<'a>(sources: impl Iterator<Item = (i64, &'a [SplitPosition])>) -> Option<i64> {
+    let open = |positions: &'a [SplitPosition]| positions.iter().filter(|position| !position.ended);
+    let times = sources.flat_map(|(bound_ms, positions)| {
+        open(positions).map(move |position| position.time_max_ms.map(|time_ms| time_ms.saturating_sub(bound_ms)))
+    });
+    // One without any is further behind than all others, as `None` is less than they.
+    times.min().flatten()
 }
 
 impl Reading {
@@ -212,4 +218,24 @@ fn stamped(columns: &[ArrayRef], count: usize, stamp: &Stamp, schema: &SchemaRef
 
 fn names(schema: &Schema) -> String {
     schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(split: &str, time_max_ms: Option<i64>, ended: bool) -> SplitPosition {
+        SplitPosition { split: split.to_owned(), position: Position::Row(0), time_max_ms, ended }
+    }
+
+    /// ST-2: `_watermark` is the least of the partitions that may still give rows: unknown while one of them has given none, and
+    /// partitions that have ended do not count.
+    #[test]
+    fn a_partition_without_rows_holds_the_watermark_back() {
+        let reached = |positions: &[SplitPosition]| reached_ms([(100, positions)].into_iter());
+        assert_eq!(reached(&[at("0", Some(5_000), false), at("1", Some(3_000), false)]), Some(2_900));
+        assert_eq!(reached(&[at("0", Some(5_000), false), at("1", None, false)]), None);
+        assert_eq!(reached(&[at("0", Some(5_000), false), at("1", None, true)]), Some(4_900));
+        assert_eq!(reached(&[at("0", Some(5_000), true)]), None);
+    }
 }
