@@ -96,8 +96,10 @@ fn dealable(
         if !next.stateful.contains(operator) {
             return Err(Kept::Lost(format!("operator '{operator}' keeps state in the cut, and the plan has no such operator that does")));
         }
-        let of_operator = |cut: &&RegionCut| cut.segments.iter().any(|of_task| of_task.task.operator == *operator);
-        let (dealt, own): (Vec<&RegionCut>, Vec<&RegionCut>) = cuts.values().filter(of_operator).partition(|cut| cut.redealt);
+        // By the tasks that were planned: one that has decided since may have nothing left to keep.
+        let regions = before.planned.regions.iter().zip(0..).filter(|(tasks, _)| tasks.iter().any(|task| task.operator == *operator));
+        let of_operator = regions.filter_map(|(_, index)| cuts.get(&RegionId::new(index)));
+        let (dealt, own): (Vec<&RegionCut>, Vec<&RegionCut>) = of_operator.partition(|cut| cut.redealt);
         if !dealt.is_empty() && !own.is_empty() {
             let message = format!(
                 "some tasks of operator '{operator}' have decided since its state was last dealt, and others have not: run those tasks once more first"

@@ -203,14 +203,19 @@ fn half_dealt_state_is_not_dealt_again() {
     decide(&store, 1, 0, &[at("a", 10)], None, &["a"]);
     let dealt = store.open_attempt(buffers(2, 3), &job(), local(&store, true)).unwrap();
     assert_eq!(dealt.regions.values().filter(|cut| cut.redealt).count(), 3, "each has a task of the operator");
-    let mut written = dealt.regions[&RegionId::new(1)].clone();
-    (written.redealt, written.segments) = (false, Vec::new());
-    written.segments_mut(&task("src", 1)).push(SegmentRef { name: "b".to_owned(), bytes: 1, rows: 1 });
-    let (retention, attempt) = (Retention { rows: 1, ms: None }, Attempt::new(2));
-    let region = RegionId::new(1);
-    store.decide(Decision { job: job(), attempt, region, record: written, results: Vec::new(), replacement: None, retention }).unwrap();
-    let error = store.open_attempt(buffers(3, 1), &job(), local(&store, true)).unwrap_err();
-    assert!(error.message.contains("operator 'src' have decided since its state was last dealt"), "{error}");
+    let (retention, attempt, region) = (Retention { rows: 1, ms: None }, Attempt::new(2), RegionId::new(1));
+    // With something that it keeps, and with nothing any more.
+    for kept in [&["b"][..], &[]] {
+        let mut record = dealt.regions[&region].clone();
+        (record.redealt, record.segments) = (false, Vec::new());
+        record.epoch.sequence += 1;
+        for name in kept {
+            record.segments_mut(&task("src", 1)).push(SegmentRef { name: (*name).to_owned(), bytes: 1, rows: 1 });
+        }
+        store.decide(Decision { job: job(), attempt, region, record, results: Vec::new(), replacement: None, retention }).unwrap();
+        let error = store.open_attempt(buffers(3, 1), &job(), local(&store, true)).unwrap_err();
+        assert!(error.message.contains("operator 'src' have decided since its state was last dealt"), "{error}");
+    }
     store.open_attempt(buffers(3, 3), &job(), local(&store, true)).unwrap();
 }
 
