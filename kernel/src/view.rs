@@ -9,6 +9,7 @@ use crate::state::cells::Cells;
 use crate::state::merge::merge_by_task;
 use crate::state::panes::{Table, Touched};
 use crate::state::sessions::Sessions;
+use crate::state::{held, tops};
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{cast, concat, filter_record_batch};
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::keygroup;
-use weir_planner::plan::{JobPlan, PlanOperator, Work};
+use weir_planner::plan::{PlanOperator, Work};
 use weir_planner::state::{Kept, table};
 
 /// Rows of one task's state, a batch at a time. Shape: the columns of [`weir_planner::state::table`] but for the last two.
@@ -50,14 +51,14 @@ impl View {
     /// Of the images of one task, oldest first; only entries with these keys.
     ///
     /// Errors: class `Corrupt` when the images are not of the operator's shape; `Bug` for an operator without state.
-    pub fn open(plan: &JobPlan, operator: &PlanOperator, images: &[Arc<StateImage>], keys: &Keys) -> Result<View, Error> {
+    pub fn open(operator: &PlanOperator, max_parallelism: u32, images: &[Arc<StateImage>], keys: &Keys) -> Result<View, Error> {
         let nothing = || Error::new(Class::Bug, format!("operator '{}' has no state in images", operator.id));
         let told = table(operator).ok_or_else(nothing)?;
         let own = told.schema.0.len() - 2;
         let columns = Arc::new(told.schema.to_arrow().project(&(0..own).collect::<Vec<_>>()).map_err(broken)?);
         let images = images.iter().map(|image| only(image, keys).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let key_types = columns.fields().iter().take(told.keys).map(|field| (field.name().clone(), field.data_type().clone())).collect();
-        let all = (plan.max_parallelism, 0..plan.max_parallelism);
+        let all = (max_parallelism, 0..max_parallelism);
         let restored = |images| Restored { images, redealt: false };
         let rows = match (&operator.work, told.kept) {
             (Work::Window(work), Kept::Windows) => {
@@ -72,8 +73,12 @@ impl View {
                 sessions.restore(&restored(images))?;
                 Rows::Sessions { slots: sessions.slots(), sessions: Box::new(sessions), given: 0 }
             }
-            (Work::Top(_), Kept::Candidates) => Rows::Stored { rows: stored(&columns, &images, 3, 1)?, given: 0 },
-            (Work::Buffer(_), Kept::Held) => Rows::Stored { rows: stored(&columns, &images, 4, 2)?, given: 0 },
+            (Work::Top(_), Kept::Candidates) => {
+                Rows::Stored { rows: stored(&columns, &images, tops::FIRST_COLUMN, tops::TIME_COLUMN)?, given: 0 }
+            }
+            (Work::Buffer(_), Kept::Held) => {
+                Rows::Stored { rows: stored(&columns, &images, held::FIRST_COLUMN, held::TIME_COLUMN)?, given: 0 }
+            }
             _ => return Err(nothing()),
         };
         Ok(View { operator: operator.clone(), columns, rows })
@@ -181,3 +186,6 @@ fn windows(
     let typed = arrays.iter().zip(columns.fields()).map(|(array, field)| cast(array, field.data_type()).map_err(broken));
     batch(columns.clone(), typed.collect::<Result<Vec<_>, _>>()?, count)
 }
+
+#[cfg(test)]
+mod tests;

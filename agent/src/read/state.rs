@@ -169,7 +169,7 @@ impl Reading {
             if images.is_empty() {
                 continue;
             }
-            let mut view = View::open(&self.plan, &self.operator, &images, &self.keys)?;
+            let mut view = View::open(&self.operator, self.plan.max_parallelism, &images, &self.keys)?;
             while let Some(rows) = view.batch()? {
                 if !take(stamped(rows.columns(), rows.num_rows(), stamp, schema)?)? {
                     return Ok(());

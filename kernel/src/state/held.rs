@@ -33,8 +33,10 @@ use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 
+/// Column of an image with event time.
+pub(crate) const TIME_COLUMN: usize = 2;
 /// Columns of an image before those of the rows.
-const FIRST_COLUMN: usize = 6;
+pub(crate) const FIRST_COLUMN: usize = 6;
 
 /// Rows of one task, oldest first.
 pub struct Held {
@@ -205,7 +207,7 @@ impl Held {
         if numbers.iter().zip(*first..).any(|(number, expected)| *number != expected) {
             return Err(self.corrupt("lacks rows between others"));
         }
-        let (times, stamps) = (rows.column(2).as_primitive::<Int64Type>(), rows.column(3).as_primitive::<Int64Type>());
+        let (times, stamps) = (rows.column(TIME_COLUMN).as_primitive::<Int64Type>(), rows.column(3).as_primitive::<Int64Type>());
         let behind = times.values().iter().zip(stamps.values()).any(|(time, stamp)| time < stamp);
         let count = rows.num_rows();
         (self.first, self.next) = (*first, *first);

@@ -39,6 +39,10 @@ use weir_planner::plan::SortOrder;
 
 /// Column with the number of a row.
 const ROW: &str = "__row";
+/// Column of an image with event time.
+pub(crate) const TIME_COLUMN: usize = 1;
+/// Columns of an image before those of the rows.
+pub(crate) const FIRST_COLUMN: usize = 3;
 
 /// What tops are made for.
 pub struct Shape {
@@ -342,10 +346,10 @@ impl Tops {
                 let operator = &self.shape.operator;
                 Error::new(Class::Corrupt, format!("stored state of operator '{operator}' has other columns than the rows that it holds"))
             })?;
-            let times = rows.column(1).as_primitive::<Int64Type>().clone();
+            let times = rows.column(TIME_COLUMN).as_primitive::<Int64Type>().clone();
             let count = rows.num_rows();
             self.add(Data {
-                rows: batch(self.shape.rows.clone(), rows.columns()[3..].to_vec(), count)?,
+                rows: batch(self.shape.rows.clone(), rows.columns()[FIRST_COLUMN..].to_vec(), count)?,
                 times,
                 stamps: None,
                 origins: Origins::Unknown,
