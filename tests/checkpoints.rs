@@ -132,6 +132,13 @@ fn whole_segment(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "seg")
 }
 
+/// A hub that soon takes a silent agent for gone.
+fn hub(dir: &Path) -> Weir {
+    let mut args = Weir::serving_args("hub", dir);
+    args.extend(["--lease-ms", "1000"].map(str::to_owned));
+    Weir::start(args)
+}
+
 fn agent(name: &str, dir: &Path, hub: &Weir, store: &Path) -> Weir {
     let store = format!("file://{}", store.display());
     let args = ["agent", "--data-dir", dir.to_str().unwrap(), "--hub", hub.agents(), "--node-id", name, "--state-url", &store];
@@ -143,9 +150,7 @@ fn agent(name: &str, dir: &Path, hub: &Weir, store: &Path) -> Weir {
 #[test]
 fn another_agent_goes_on_from_what_was_sealed() {
     let (hub_dir, store, agents) = (temporary(), temporary(), temporary());
-    let mut args = Weir::serving_args("hub", hub_dir.path());
-    args.extend(["--lease-ms", "1000"].map(str::to_owned));
-    let hub = Weir::start(args);
+    let hub = hub(hub_dir.path());
     let sql = hub.sql();
     source(&sql);
     let mut one = agent("one", &agents.path().join("one"), &hub, store.path());
@@ -167,9 +172,7 @@ fn another_agent_goes_on_from_what_was_sealed() {
 #[test]
 fn another_agent_reads_the_log_on() {
     let (hub_dir, store, agents) = (temporary(), temporary(), temporary());
-    let mut args = Weir::serving_args("hub", hub_dir.path());
-    args.extend(["--lease-ms", "1000"].map(str::to_owned));
-    let hub = Weir::start(args);
+    let hub = hub(hub_dir.path());
     let sql = hub.sql();
     sql.run(
         "CREATE SOURCE numbers_in (n BIGINT) WITH (connector = 'http', address = '127.0.0.1:0', path = '/in', format = 'json', \

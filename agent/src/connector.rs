@@ -165,7 +165,7 @@ pub fn check(spec: &JobSpec, plan: &JobPlan) -> Vec<weir_planner::error::Fault> 
         source.or_else(sink).unwrap_or_default()
     };
     let mut faults = Vec::new();
-    for operator in plan.chains.iter().flat_map(|chain| &chain.operators) {
+    for operator in plan.operators() {
         let outcome = match &operator.work {
             Work::Source(work) => check_source(work, &operator.output),
             Work::Sink(work) => check_sink(work, &operator.output),

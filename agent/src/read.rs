@@ -188,9 +188,11 @@ fn fit(rows: &RecordBatch, schema: &SchemaRef, file: &ResultFile) -> Result<Reco
 /// columns, of rows that are equal in them only the last.
 /// Errors: `Corrupt` for a missing file, and for rows of another data directory; one that cannot be read ends the stream with an `Err`.
 pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> Result<ReadStream, Error> {
-    if let ReadTarget::Sample(_) = request.target {
-        return Err(Error::new(Class::Bug, "a sample does not come from stored rows"));
-    }
+    let asked = match &request.target {
+        ReadTarget::Results => None,
+        ReadTarget::State(asked) => Some((**asked).clone()),
+        ReadTarget::Sample(_) => return Err(Error::new(Class::Bug, "a sample does not come from stored rows")),
+    };
     if let Some(wanted) = request.store_id.as_ref().filter(|wanted| *wanted != decisions.store_id()) {
         let message = format!(
             "job {}: its rows are in data directory {wanted}, and this agent runs with {}: bring that one back",
@@ -201,10 +203,6 @@ pub async fn read(decisions: Decisions, dirs: JobDirs, request: ReadRequest) -> 
     }
     let schema: SchemaRef = Arc::new(request.schema.to_arrow());
     let (limit, replaces_by) = (request.limit, request.replaces_by.clone());
-    let asked = match &request.target {
-        ReadTarget::State(asked) => Some((**asked).clone()),
-        ReadTarget::Results | ReadTarget::Sample(_) => None,
-    };
     let (chunks, waiting) = mpsc::channel(CHUNKS_MAX);
     match asked {
         Some(asked) => {

@@ -30,6 +30,7 @@ mod verb;
 mod window;
 
 pub use bind::bind_spec;
+pub(crate) use convert::literal;
 pub(crate) use flow::{Step, Text, lower as lower_flow};
 pub(crate) use limit::on_deep_stack;
 pub(crate) use lower::bare;

@@ -3,6 +3,7 @@
 use crate::envelope::{BATCH_ROWS, batch, broken};
 use crate::error::Error;
 use crate::io::{Restored, StateImage};
+use crate::operator::results::WindowRows;
 use crate::operator::{session, window};
 use crate::route::key::Encoded;
 use crate::state::cells::Cells;
@@ -10,7 +11,7 @@ use crate::state::merge::merge_by_task;
 use crate::state::panes::{Table, Touched};
 use crate::state::sessions::Sessions;
 use crate::state::{held, tops};
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{cast, concat, filter_record_batch};
 use arrow::datatypes::{Int64Type, Schema as ArrowSchema, TimestampMillisecondType};
@@ -102,9 +103,10 @@ impl View {
                     return Ok(None);
                 }
                 let found = sessions.results(&picked)?;
+                let (starts, ends) = (Int64Array::from(found.starts), Int64Array::from(found.ends));
                 // Sessions leave as they fire.
-                let fired = vec![false; picked.len()];
-                windows(columns, found.keys, found.starts, found.ends, found.aggregates, fired).map(Some)
+                let rows = WindowRows { keys: found.keys, starts, ends, aggregates: found.aggregates, mark: Some(false) };
+                Ok(Some(rows.data(&operator.id, columns)?.rows))
             }
             Rows::Windows { table, touched, ends, open } => loop {
                 let Some((end, cells, given)) = open else {
@@ -124,9 +126,9 @@ impl View {
                     aggregates.truncate(work.aggregates.len());
                 }
                 let count = (upto - from) as usize;
-                let start = table.start_of(*end);
-                let fired = vec![*end <= table.marks().fired_ms; count];
-                return windows(columns, keys, vec![start; count], vec![*end; count], aggregates, fired).map(Some);
+                let (starts, ends) = (Int64Array::from_value(table.start_of(*end), count), Int64Array::from_value(*end, count));
+                let rows = WindowRows { keys, starts, ends, aggregates, mark: Some(*end <= table.marks().fired_ms) };
+                return Ok(Some(rows.data(&operator.id, columns)?.rows));
             },
         }
     }
@@ -167,24 +169,6 @@ fn stored(columns: &Arc<ArrowSchema>, images: &[Arc<StateImage>], first: usize, 
 
 fn moments(times: Int64Array) -> ArrayRef {
     Arc::new(times.reinterpret_cast::<TimestampMillisecondType>())
-}
-
-/// Keys, bounds in ms, aggregates and `fired`, in these columns.
-fn windows(
-    columns: &Arc<ArrowSchema>,
-    keys: Vec<ArrayRef>,
-    starts: Vec<i64>,
-    ends: Vec<i64>,
-    aggregates: Vec<ArrayRef>,
-    fired: Vec<bool>,
-) -> Result<RecordBatch, Error> {
-    let count = fired.len();
-    let mut arrays = keys;
-    arrays.extend([moments(Int64Array::from(starts)), moments(Int64Array::from(ends))]);
-    arrays.extend(aggregates);
-    arrays.push(Arc::new(BooleanArray::from(fired)));
-    let typed = arrays.iter().zip(columns.fields()).map(|(array, field)| cast(array, field.data_type()).map_err(broken));
-    batch(columns.clone(), typed.collect::<Result<Vec<_>, _>>()?, count)
 }
 
 #[cfg(test)]

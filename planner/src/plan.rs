@@ -372,7 +372,7 @@ impl JobPlan {
     /// Columns of the job's result table, and those of them by which a later row replaces an earlier
     /// one (none: rows are added); `None` where no sink writes it.
     pub fn result_table(&self) -> Option<(&Schema, &[String])> {
-        let mut tables = self.chains.iter().flat_map(|chain| &chain.operators).filter_map(|operator| match &operator.work {
+        let mut tables = self.operators().filter_map(|operator| match &operator.work {
             Work::Sink(sink) => match sink.options {
                 SinkOptions::Result(_) => Some((&operator.output, sink.replaces_by.as_slice())),
                 SinkOptions::Stdout(_) | SinkOptions::Drop(_) | SinkOptions::File(_) | SinkOptions::Kafka(_) | SinkOptions::Http(_) => None,
@@ -386,6 +386,20 @@ impl JobPlan {
     /// The chain called `id`.
     pub fn chain(&self, id: ChainId) -> &Chain {
         &self.chains[id.get() as usize]
+    }
+
+    /// Every operator, in plan order: chains in order, operators head first.
+    pub fn operators(&self) -> impl Iterator<Item = &PlanOperator> {
+        self.chains.iter().flat_map(|chain| &chain.operators)
+    }
+
+    /// The sources among them.
+    pub fn sources(&self) -> impl Iterator<Item = (&OperatorId, &SourceWork)> {
+        self.operators().filter_map(|operator| match &operator.work {
+            Work::Source(source) => Some((&operator.id, source)),
+            Work::Map(_) | Work::Window(_) | Work::Partial(_) | Work::Batch(_) => None,
+            Work::Top(_) | Work::Buffer(_) | Work::Union | Work::Sink(_) => None,
+        })
     }
 
     /// Every task, in plan order: chains in order, operators head first, subtasks ascending.
@@ -402,8 +416,7 @@ impl JobPlan {
 
     /// The tasks that cuts name, in the same order.
     pub fn tasks_in_cuts(&self) -> Vec<TaskId> {
-        let stages: BTreeSet<&OperatorId> =
-            self.chains.iter().flat_map(|chain| &chain.operators).filter(|o| !o.work.in_cuts()).map(|o| &o.id).collect();
+        let stages: BTreeSet<&OperatorId> = self.operators().filter(|o| !o.work.in_cuts()).map(|o| &o.id).collect();
         self.tasks().into_iter().filter(|task| !stages.contains(&task.operator)).collect()
     }
 

@@ -65,5 +65,5 @@ pub fn table(operator: &PlanOperator) -> Option<StateTable> {
 
 /// The operators of a plan that have a state table, in plan order.
 pub fn tables(plan: &JobPlan) -> impl Iterator<Item = (&OperatorId, StateTable)> {
-    plan.chains.iter().flat_map(|chain| &chain.operators).filter_map(|operator| Some((&operator.id, table(operator)?)))
+    plan.operators().filter_map(|operator| Some((&operator.id, table(operator)?)))
 }

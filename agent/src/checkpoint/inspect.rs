@@ -1,6 +1,7 @@
 //! Looks at checkpoints from outside: what the state store holds, whether each file is whole, and what is in it. Nothing is
 //! written, and no hub or agent is asked.
 
+use super::fetch;
 use super::store::StateStore;
 use super::upload::needed;
 use crate::error::Error;
@@ -14,7 +15,7 @@ use weir_kernel::io::StateImage;
 use weir_kernel::state::merge::merge_images;
 use weir_planner::error::Class;
 use weir_planner::id::TaskId;
-use weir_planner::manifest::{Manifest, SegmentRef, file_object};
+use weir_planner::manifest::{Manifest, SegmentRef};
 
 /// Manifests in a store: job, number, name of the object; by job, oldest first.
 ///
@@ -60,7 +61,7 @@ pub struct Found {
     pub faults: Vec<String>,
 }
 
-/// Reads a manifest and every file that it names, one at a time, and merges the state of each task as a restore would. At most
+/// Reads a manifest and every file that it names, and merges the state of each task as a restore would, all of it in memory. At most
 /// `entries` entries of each task are shown.
 ///
 /// Errors: `Corrupt` for a manifest that is missing or does not verify; as the store's otherwise.
@@ -68,39 +69,37 @@ pub async fn inspect(store: &StateStore, object: &str, entries: usize) -> Result
     let corrupt = |why: &str| Error::new(Class::Corrupt, format!("{object}: {why}"));
     let bytes = store.get(object).await?.ok_or_else(|| corrupt("is missing"))?;
     let manifest = Manifest::decode(&bytes).map_err(|why| corrupt(&why))?;
-    let mut found = Found { manifest, tasks: Vec::new(), whole: 0, faults: Vec::new() };
-    let manifest = found.manifest.clone();
+    let (mut tasks, mut whole, mut faults) = (Vec::new(), 0, Vec::new());
     let mut images: BTreeMap<String, Arc<StateImage>> = BTreeMap::new();
     for file in needed(&manifest) {
-        let Some(attempt) = manifest.files.get(&file.name) else {
-            found.faults.push(format!("{object} does not say where {} is", file.name));
-            continue;
-        };
-        let name = file_object(&manifest.job, *attempt, &file.name);
-        match store.get(&name).await? {
-            None => found.faults.push(format!("{name} is missing")),
-            Some(bytes) if !file.matches(&bytes) => {
-                found.faults.push(format!("{name} does not match its checksum ({} bytes, {} expected)", bytes.len(), file.bytes));
+        let bytes = match fetch::object(store, &manifest, &file).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.class == Class::Corrupt => {
+                faults.push(error.message);
+                continue;
             }
-            Some(_) if file.is_result => found.whole += 1,
-            Some(bytes) => match segment::decode(&bytes) {
-                Ok(image) => {
-                    found.whole += 1;
-                    images.insert(file.name.clone(), Arc::new(image));
+            Err(error) => return Err(error),
+        };
+        if !file.is_result {
+            match segment::decode(&bytes) {
+                Ok(image) => images.insert(file.name, Arc::new(image)),
+                Err(error) => {
+                    faults.push(format!("segment {}: {}", file.name, error.message));
+                    continue;
                 }
-                Err(error) => found.faults.push(format!("{name}: {}", error.message)),
-            },
+            };
         }
+        whole += 1;
     }
     for of_task in manifest.cuts.values().flat_map(|cut| &cut.segments) {
         match task(&of_task.task, &of_task.segments, &images, entries) {
-            Ok(Some(state)) => found.tasks.push(state),
+            Ok(Some(state)) => tasks.push(state),
             // One of its files is a fault already.
             Ok(None) => {}
-            Err(error) => found.faults.push(format!("state of task {}: {}", of_task.task, error.message)),
+            Err(error) => faults.push(format!("state of task {}: {}", of_task.task, error.message)),
         }
     }
-    Ok(found)
+    Ok(Found { manifest, tasks, whole, faults })
 }
 
 fn task(

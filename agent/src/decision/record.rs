@@ -37,7 +37,7 @@ impl JobRecord {
             Work::Window(_) | Work::Top(_) | Work::Buffer(_) => true,
             Work::Source(_) | Work::Map(_) | Work::Partial(_) | Work::Batch(_) | Work::Union | Work::Sink(_) => false,
         };
-        let operators = plan.chains.iter().flat_map(|chain| &chain.operators);
+        let operators = plan.operators();
         JobRecord {
             attempt,
             version: plan.version,

@@ -21,7 +21,7 @@ use weir_planner::connector::{Position, SplitPosition};
 use weir_planner::error::Class;
 use weir_planner::id::{JobId, OperatorId, RegionId, TaskId};
 use weir_planner::manifest::RegionCut;
-use weir_planner::plan::{JobPlan, PlanOperator, Work};
+use weir_planner::plan::{JobPlan, PlanOperator};
 use weir_planner::protocol::StateRead;
 use weir_planner::state::{Kept, StateTable, table};
 
@@ -38,7 +38,6 @@ pub(super) struct Reading {
 }
 
 /// The values of `_epoch` and `_watermark`.
-#[derive(Clone)]
 struct Stamp {
     epoch: String,
     watermark_ms: Option<i64>,
@@ -51,7 +50,7 @@ struct Stamp {
 pub(super) fn hold(decisions: &Decisions, dirs: &JobDirs, job: &JobId, asked: StateRead) -> Result<Reading, Error> {
     let unknown = || Error::new(Class::Bug, format!("job {job} has no state table for operator '{}'", asked.operator));
     let plan = asked.plan.ok_or_else(unknown)?;
-    let operator = plan.chains.iter().flat_map(|chain| &chain.operators).find(|operator| operator.id == asked.operator).cloned();
+    let operator = plan.operators().find(|operator| operator.id == asked.operator).cloned();
     let operator = operator.ok_or_else(unknown)?;
     let told = table(&operator).ok_or_else(unknown)?;
     let (keys, key_groups) = wanted(&plan, &told, &asked.keys)?;
@@ -105,13 +104,7 @@ fn open(
 
 /// The bound by which a source's watermark trails, where it has event time.
 fn bound_ms(plan: &JobPlan, source: &OperatorId) -> Option<i64> {
-    plan.chains.iter().flat_map(|chain| &chain.operators).find(|operator| operator.id == *source).and_then(|operator| {
-        match &operator.work {
-            Work::Source(work) => work.time.as_ref().map(|time| time.bound_ms),
-            Work::Map(_) | Work::Window(_) | Work::Top(_) | Work::Partial(_) | Work::Batch(_) => None,
-            Work::Buffer(_) | Work::Union | Work::Sink(_) => None,
-        }
-    })
+    plan.sources().find(|(id, _)| *id == source).and_then(|(_, work)| Some(work.time.as_ref()?.bound_ms))
 }
 
 impl Stamp {

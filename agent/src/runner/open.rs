@@ -20,7 +20,7 @@ use weir_kernel::graph::{Parts, build};
 use weir_kernel::io::{Restored, Sink, SinkHandle, Source, Wake};
 use weir_planner::error::Class;
 use weir_planner::id::{Attempt as AttemptId, ChainId, EpochId, OperatorId, RegionId, TaskId};
-use weir_planner::manifest::{Manifest, RegionCut, TaskSet};
+use weir_planner::manifest::{Manifest, RegionCut};
 use weir_planner::plan::{JobPlan, PlanOperator, Work, key_group_range};
 use weir_planner::protocol::{Level, Restore};
 use weir_planner::spec::{DurabilityBackend, Horizon};
@@ -179,13 +179,12 @@ fn load(opened: &Opened, attempt: &Attempt, dirs: &JobDirs) -> Result<Images, Er
 
 /// Reads for each task of a region what the segments of former tasks have of its key groups (CKP-9).
 fn load_dealt(region: RegionId, cut: &RegionCut, plan: &JobPlan, dirs: &JobDirs, images: &mut Images) -> Result<(), Error> {
-    let planned = TaskSet::of(plan);
-    let tasks = planned.regions.get(region.get() as usize).into_iter().flatten();
-    for task in tasks {
-        let subtasks = planned.tasks.iter().filter(|other| other.operator == task.operator).count();
-        let owned = key_group_range(plan.max_parallelism, u32::try_from(subtasks).unwrap_or(u32::MAX), task.subtask);
-        for of_task in cut.segments.iter().filter(|of_task| of_task.task.operator == task.operator) {
-            let restored = images.entry((task.operator.clone(), task.subtask)).or_default();
+    let members = plan.regions.iter().find(|known| known.id == region).map(|known| known.members.as_slice()).unwrap_or_default();
+    let here = |chain: ChainId, subtask: u32| members.contains(&(chain, subtask));
+    for (operator, _, subtask, parallelism) in tasks_of(plan, |_| true).filter(|(_, chain, subtask, _)| here(*chain, *subtask)) {
+        let owned = key_group_range(plan.max_parallelism, parallelism, subtask);
+        for of_task in cut.segments.iter().filter(|of_task| of_task.task.operator == operator.id) {
+            let restored = images.entry((operator.id.clone(), subtask)).or_default();
             restored.redealt = true;
             for one in &of_task.segments {
                 restored.images.push(Arc::new(segment::open(&dirs.state, one)?.part(&owned)?));

@@ -5,6 +5,7 @@ use super::{information_schema, pg_catalog, results, system};
 use crate::error::{Error, sqlstate};
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::datasource::empty::EmptyTable;
 use datafusion::error::{DataFusionError, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -90,15 +91,19 @@ impl SchemaProvider for StateOf {
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(plan) = &self.job.plan else { return Ok(None) };
         let Some((operator, table)) = state::tables(plan).find(|(operator, _)| operator.as_str() == name) else { return Ok(None) };
-        // A job that never ran has no agent to ask, and keeps nothing.
-        if self.job.agent.is_none() && self.job.started_at_ms.is_none() {
-            return Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(table.schema.to_arrow())))));
-        }
-        Ok(Some(Arc::new(results::StoredTable::state(&self.job, plan, operator, table, Arc::clone(&self.scope.reads)))))
+        Ok(Some(stored(&self.job, results::StoredTable::state(&self.job, plan, operator, table, Arc::clone(&self.scope.reads)))))
     }
 
     fn table_exist(&self, name: &str) -> bool {
         self.table_names().iter().any(|known| known == name)
+    }
+}
+
+/// A table of rows that the agent of a job has. A job that never ran has no agent to ask, and no rows.
+fn stored(job: &JobInfo, table: results::StoredTable) -> Arc<dyn TableProvider> {
+    match job.agent.is_none() && job.started_at_ms.is_none() {
+        true => Arc::new(EmptyTable::new(table.schema())),
+        false => Arc::new(table),
     }
 }
 
@@ -163,13 +168,9 @@ fn public(scope: &Arc<Scope>, name: &str) -> Result<Option<Arc<dyn TableProvider
     let refuse = |error: Error| Err(DataFusionError::External(Box::new(error)));
     if let Some(job) = scope.job(name) {
         return match scope::result_table(job) {
-            // A job that never ran has no agent to ask, and no rows.
-            Some((schema, _)) if job.agent.is_none() && job.started_at_ms.is_none() => {
-                Ok(Some(Arc::new(datafusion::datasource::empty::EmptyTable::new(Arc::new(schema.to_arrow())))))
-            }
             Some((schema, replaces_by)) => {
                 let table = results::StoredTable::new(job.id.clone(), schema.clone(), Arc::clone(&scope.reads));
-                Ok(Some(Arc::new(table.replacing(replaces_by))))
+                Ok(Some(stored(job, table.replacing(replaces_by))))
             }
             None if job.plan.is_none() && scope::keeps_result(job) => refuse(
                 Error::new(sqlstate::OBJECT_NOT_IN_STATE, format!("the columns of job '{name}' are not known until it starts"))

@@ -2,6 +2,7 @@
 //! the job.
 
 use super::Reads;
+use crate::sql::literal;
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
 use arrow_ipc::reader::StreamDecoder;
@@ -15,7 +16,6 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPu
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use datafusion::scalar::ScalarValue;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::VecDeque;
@@ -63,16 +63,15 @@ impl StoredTable {
             _ => return None,
         };
         let found = self.schema.0.iter().take(*keys).find(|known| known.name == column.name)?;
-        let literal = match (value, found.ty) {
-            (ScalarValue::Boolean(Some(value)), ColumnType::Boolean) => Literal::Boolean(*value),
-            (ScalarValue::Int16(Some(value)), ColumnType::SmallInt) => Literal::SmallInt(*value),
-            (ScalarValue::Int32(Some(value)), ColumnType::Integer) => Literal::Integer(*value),
-            (ScalarValue::Int64(Some(value)), ColumnType::BigInt) => Literal::BigInt(*value),
-            (ScalarValue::Utf8(Some(value)), ColumnType::Text) => Literal::Text(value.clone()),
-            (ScalarValue::Date32(Some(value)), ColumnType::Date) => Literal::Date(*value),
-            _ => return None,
+        // Types whose equal values have equal bytes, and no NULL, which equals nothing.
+        let plain = match found.ty {
+            ColumnType::Boolean | ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt => true,
+            ColumnType::Text | ColumnType::Date => true,
+            ColumnType::Real | ColumnType::Double | ColumnType::Decimal { .. } | ColumnType::Bytea => false,
+            ColumnType::Timestamp { .. } | ColumnType::Interval => false,
         };
-        Some((found.name.clone(), literal))
+        let fits = plain && !value.is_null() && value.data_type() == found.ty.to_arrow();
+        Some((found.name.clone(), fits.then(|| literal(value).ok()).flatten()?))
     }
 
     /// Only the newest row for each combination of these columns (WIN-4); all rows for none.

@@ -215,7 +215,7 @@ pub(super) fn describe(engine: &Engine, name: &Named) -> Result<Outcome, Error> 
         }
         (None, Some(job)) => {
             let sinks: Vec<&OperatorId> = job.spec.sinks.iter().map(|sink| &sink.operator_id).collect();
-            let operators = job.plan.iter().flat_map(|plan| &plan.chains).flat_map(|chain| &chain.operators);
+            let operators = job.plan.iter().flat_map(|plan| plan.operators());
             let output = operators.filter(|operator| sinks.contains(&&operator.id)).map(|operator| &operator.output).next();
             output.map(|schema| column_rows(schema, |_| None)).unwrap_or_default()
         }

@@ -73,7 +73,7 @@ fn the_golden_files_cover_every_kind() {
     let (mut works, mut edges, mut reasons) = ([false; 9], [false; 8], [false; 4]);
     for path in files() {
         let (_, plan) = planned(&path);
-        for operator in plan.chains.iter().flat_map(|chain| &chain.operators) {
+        for operator in plan.operators() {
             let at = match &operator.work {
                 Work::Source(_) => 0,
                 Work::Map(_) => 1,

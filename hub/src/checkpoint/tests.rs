@@ -2,7 +2,7 @@
 
 use super::CheckpointState;
 use crate::error::Error;
-use crate::hub::{DesiredState, StartFrom};
+use crate::hub::{DesiredState, NewJob, StartFrom};
 use crate::tests::{agent, at, attempt, failure, job, new_job, observation, plan, refused, register, report, spec, world};
 use crate::world::World;
 use std::collections::BTreeMap;
@@ -15,8 +15,12 @@ use weir_planner::spec::{Horizon, Recovery};
 
 /// Job `j` runs as attempt 1 on agent `a`, session `s`.
 fn running() -> World {
+    running_as(new_job("j", DesiredState::Running))
+}
+
+/// Likewise, of another spec.
+fn running_as(new: NewJob) -> World {
     let mut world = world();
-    let new = new_job("j", DesiredState::Running);
     let compiled = plan(&new.spec);
     world.create_job(new, Some(compiled), at(0)).unwrap();
     world.register(&register("a", "boot", "disk", &[]), "s".to_owned(), at(0));

@@ -7,7 +7,7 @@ use crate::place;
 use crate::world::{Assignment, World};
 use std::sync::Arc;
 use weir_planner::id::{AgentId, JobId, OperatorId};
-use weir_planner::plan::{JobPlan, Work};
+use weir_planner::plan::JobPlan;
 use weir_planner::protocol::Level;
 use weir_planner::spec::{Durability, DurabilityBackend, Horizon};
 
@@ -74,13 +74,8 @@ impl World {
 
 /// Sources that have an input log on the disk of their agent.
 fn local_logs(plan: &JobPlan) -> impl Iterator<Item = (&OperatorId, &Durability)> {
-    let operators = plan.chains.iter().flat_map(|chain| &chain.operators);
-    operators.filter_map(|operator| match &operator.work {
-        Work::Source(source) => {
-            let log = source.durability.as_ref().filter(|log| log.enabled && log.backend == DurabilityBackend::Local);
-            log.map(|log| (&operator.id, log))
-        }
-        Work::Map(_) | Work::Window(_) | Work::Top(_) | Work::Partial(_) | Work::Batch(_) => None,
-        Work::Buffer(_) | Work::Union | Work::Sink(_) => None,
+    plan.sources().filter_map(|(id, source)| {
+        let log = source.durability.as_ref().filter(|log| log.enabled && log.backend == DurabilityBackend::Local);
+        log.map(|log| (id, log))
     })
 }

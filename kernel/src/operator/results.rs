@@ -11,13 +11,14 @@ use std::sync::Arc;
 use weir_planner::error::Class;
 use weir_planner::id::OperatorId;
 
-/// What a window operator gives: keys, bounds in ms, aggregates and, where there is one, the mark of updates (WIN-2, WIN-4).
+/// What windows come to: keys, bounds in ms, aggregates and, where there is one, a mark that all rows share, such as that of
+/// updates (WIN-2, WIN-4).
 pub(crate) struct WindowRows {
     pub keys: Vec<ArrayRef>,
     pub starts: Int64Array,
     pub ends: Int64Array,
     pub aggregates: Vec<ArrayRef>,
-    pub update: Option<bool>,
+    pub mark: Option<bool>,
 }
 
 impl WindowRows {
@@ -33,8 +34,8 @@ impl WindowRows {
             columns.push(cast(&array, field.data_type()).map_err(broken)?);
         }
         columns.extend(self.aggregates);
-        if let Some(update) = self.update {
-            columns.push(Arc::new(BooleanArray::from(vec![update; count])));
+        if let Some(mark) = self.mark {
+            columns.push(Arc::new(BooleanArray::from(vec![mark; count])));
         }
         Ok(Data { rows: batch(output.clone(), columns, count)?, times, stamps: None, origins: Origins::Unknown })
     }

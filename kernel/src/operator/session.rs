@@ -176,7 +176,7 @@ impl Session {
             starts: Int64Array::from(results.starts),
             ends: Int64Array::from(results.ends),
             aggregates: results.aggregates,
-            update: self.work.marks_updates().then_some(false),
+            mark: self.work.marks_updates().then_some(false),
         };
         rows.data(&self.id, &self.output)
     }

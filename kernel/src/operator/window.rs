@@ -341,7 +341,7 @@ impl Window {
             starts: constant_times(start, count),
             ends: constant_times(open.end_ms, count),
             aggregates,
-            update: self.work.marks_updates().then_some(open.update),
+            mark: self.work.marks_updates().then_some(open.update),
         };
         rows.data(&self.id, &self.output)
     }

@@ -247,7 +247,7 @@ impl Table {
     /// What the touched groups come to in the window that ends at `end_ms`, with all that its panes have of their keys.
     pub fn some(&mut self, end_ms: i64, touched: &Touched) -> Result<Cells, Error> {
         let mut cells = self.fresh()?;
-        let from = self.shape.windows.start_of(end_ms).unwrap_or(i64::MIN);
+        let from = self.start_of(end_ms);
         let of_window = |(id, entry): (&PaneId, &Entry)| entry.pane.holds(end_ms).then_some(*id);
         let ids: Vec<PaneId> = self.panes.range((from, i64::MIN)..(end_ms, i64::MIN)).filter_map(of_window).collect();
         for id in &ids {

@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 
 /// Puts first stages wherever nothing stands against them.
 pub(super) fn insert(plan: &mut JobPlan) {
-    let mut taken: BTreeSet<String> =
-        plan.chains.iter().flat_map(|chain| &chain.operators).map(|operator| operator.id.as_str().to_owned()).collect();
+    let mut taken: BTreeSet<String> = plan.operators().map(|operator| operator.id.as_str().to_owned()).collect();
     for at in 0..plan.chains.len() {
         let id = plan.chains[at].id;
         if obstacle(plan, id).is_some() {

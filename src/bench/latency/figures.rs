@@ -1,6 +1,8 @@
 //! Latencies out of results: what each counts from, and the ranks of all of them.
 
 use anyhow::{Context, bail};
+use arrow::compute::kernels::cast_utils::Parser;
+use arrow::datatypes::TimestampMillisecondType;
 use serde::Deserialize;
 
 /// Events of a round of the benchmark, and those of them before the first bid; the others are bids.
@@ -85,11 +87,11 @@ impl Figures {
     pub fn take(&mut self, at_us: i64, lines: &[u8]) -> anyhow::Result<()> {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let times: Times<'_> = serde_json::from_slice(line).context("a result cannot be read")?;
-            let due_ms = match self.results {
-                Results::Rows => Some(times.date_time),
-                Results::Windows { .. } => Some(times.window_end),
+            let time = match self.results {
+                Results::Rows => times.date_time,
+                Results::Windows { .. } => times.window_end,
             };
-            let time_ms = due_ms.flatten().and_then(millis).context("a result has no time")?;
+            let time_ms = time.and_then(millis).context("a result has no time")?;
             let due_ms = match self.results {
                 Results::Rows => Some(time_ms),
                 Results::Windows { closes_after_ms } => self.pace.first_due_ms(time_ms.saturating_add(closes_after_ms)),
@@ -135,20 +137,8 @@ fn rank(ascending: &[u32], percent: u64) -> Option<u32> {
 
 /// `2026-01-01T00:00:00.000` as ms since 1970.
 fn millis(text: &str) -> Option<i64> {
-    let (date, time) = text.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(str::parse::<i64>);
-    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
-    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let mut time = time.splitn(3, ':').map(str::parse::<i64>);
-    let (hour, minute, second) = (time.next()?.ok()?, time.next()?.ok()?, time.next()?.ok()?);
-    let fraction: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
-    // Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that leap days come last.
-    let (from_march, year) = if month > 2 { (month - 3, year) } else { (month + 9, year - 1) };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * from_march + 2) / 5 + day - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
-    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + fraction)
+    // A date alone is no time of a result.
+    text.contains('T').then(|| TimestampMillisecondType::parse(text)).flatten()
 }
 
 #[cfg(test)]

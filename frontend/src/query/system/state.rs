@@ -1,6 +1,7 @@
 //! `weir.state_tables`: every operator whose state can be read as a table (ST-1).
 
 use crate::query::cells::{Cell, Columns, Kind};
+use crate::query::functions::quote_ident;
 use crate::query::scope::Scope;
 use weir_planner::state;
 
@@ -24,7 +25,7 @@ pub(super) fn rows(scope: &Scope) -> Vec<Vec<Cell>> {
             rows.push(vec![
                 job.id.as_str().into(),
                 operator.as_str().into(),
-                format!("state.{}.{}", quoted(job.id.as_str()), quoted(operator.as_str())).into(),
+                format!("state.{}.{}", quote_ident(job.id.as_str()), quote_ident(operator.as_str())).into(),
                 (table.schema.0.len() as u64).into(),
                 sum(tasks().map(|task| task.state_rows).sum()),
                 sum(tasks().map(|task| task.state_bytes).sum()),
@@ -32,11 +33,4 @@ pub(super) fn rows(scope: &Scope) -> Vec<Vec<Cell>> {
         }
     }
     rows
-}
-
-/// A name as it is written in SQL.
-fn quoted(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }

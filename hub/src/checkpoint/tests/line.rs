@@ -1,9 +1,9 @@
 //! Which cuts are on the line that a job goes on along, whatever comes late, twice or not at all.
 
 use super::super::CheckpointState;
-use super::{done, manifest, running, sealed, started};
+use super::{done, manifest, running, running_as, sealed, started};
 use crate::hub::{DesiredState, StartFrom};
-use crate::tests::{agent, at, attempt, job, new_job, observation, plan, register, report, spec, world};
+use crate::tests::{agent, at, attempt, job, new_job, observation, plan, register, report, spec};
 use crate::world::World;
 use weir_planner::id::CheckpointId;
 use weir_planner::manifest::{CheckpointKind, Manifest};
@@ -204,13 +204,7 @@ fn a_local_log_is_waited_for() {
         spec["sources"][0]["config"] = serde_json::json!({"type": "http", "address": "127.0.0.1:0"});
         spec["sources"][0]["durability"] = serde_json::json!({"enabled": true, "backend": backend, "wal_wait_ms": 100_000});
         new.spec = serde_json::from_value(spec).unwrap();
-        let mut world = world();
-        let compiled = plan(&new.spec);
-        world.create_job(new, Some(compiled), at(0)).unwrap();
-        world.register(&register("a", "boot", "disk", &[]), "s".to_owned(), at(0));
-        world.settle(at(0));
-        started(&mut world, "s");
-        world.report(&report("s", 1, vec![observation("j", 1, AttemptState::Running)]), at(0));
+        let mut world = running_as(new);
         world.checkpoint_done(&done("s", None, manifest(1, 1)), at(1));
         world
     };

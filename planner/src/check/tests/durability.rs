@@ -56,7 +56,7 @@ fn a_log_is_for_what_cannot_be_read_again() {
 fn the_plan_has_the_log() {
     let planned = |durability: Value| {
         let plan = compile(&bound(changed(&logged(json!({}), durability))), Horizon::Local).unwrap();
-        let works = plan.chains.iter().flat_map(|chain| &chain.operators);
+        let works = plan.operators();
         works
             .filter_map(|operator| if let Work::Source(work) = &operator.work { Some(work.durability.clone()) } else { None })
             .next()

@@ -55,7 +55,7 @@ fn chained(first: Value, keys: Value, field: &str, project: &[(Expr, &str)]) -> 
 
 fn work(spec: &JobSpec, id: &str) -> WindowWork {
     let plan = compile(spec, Horizon::Local).unwrap();
-    let found = plan.chains.iter().flat_map(|chain| &chain.operators).find(|operator| operator.id.as_str() == id);
+    let found = plan.operators().find(|operator| operator.id.as_str() == id);
     match &found.unwrap().work {
         Work::Window(window) => window.clone(),
         other => panic!("{other:?}"),
